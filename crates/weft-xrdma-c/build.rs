@@ -1,4 +1,4 @@
-//! Names the library as programs that were linked with it look for it.
+//! Sets the soname, by which the loader finds the library for programs that were linked with it.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

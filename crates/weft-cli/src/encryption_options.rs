@@ -48,17 +48,18 @@ impl EncryptionOptions {
     /// Returns the configuration, and the file for keys, if one is named.
     ///
     /// # Errors
-    /// A variable's value is not allowed, or a file cannot be read or holds no key.
+    /// Returns an error if a variable's value is not allowed, or a file cannot be read or holds no key.
     pub(crate) fn config(&self) -> Result<(SealConfig, Option<KeyLog>)> {
         let variables = EncryptionSettings::from_environment(|name| std::env::var_os(name))?;
         let settings = self.settings().or(variables);
         Ok((settings.config()?, settings.open_key_log()?))
     }
 
-    /// Refuses options if a component that reads variables instead opens the connections.
+    /// Checks that no option was given. With the option `with`, the RDMA device opens the connections, and it reads
+    /// variables only.
     ///
     /// # Errors
-    /// An option was given.
+    /// Returns an error if an option was given.
     pub(crate) fn refuse(&self, with: &str) -> Result<()> {
         if self.settings() != EncryptionSettings::default() {
             bail!(
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_say_how_to_encrypt() {
+    fn options_set_mode_and_cipher() {
         let options = EncryptionOptions {
             encryption: Some(EncryptionMode::Required),
             cipher: Some(Cipher::Aes256Gcm),
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let options = EncryptionOptions {
             identity: Some("/no/such/key".into()),
             ..EncryptionOptions::default()

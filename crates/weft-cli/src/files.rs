@@ -10,22 +10,23 @@ use weft_sim::{RunError, Scenario};
 
 use crate::overrides;
 
-/// The folders in which they are looked up, relative to the repository's root.
+/// The folders in which scenario and experiment files are looked up, relative to the repository's root.
 pub(crate) const FOLDERS: [&str; 2] = ["scenarios", "experiments"];
 
 /// Reads a scenario with the values of `sets` replaced; from an experiment, reads the scenario that its runs
 /// start from.
 ///
 /// # Errors
-/// The error names the file, the line and the key.
+/// Returns an error that names the file, the line and the key.
 pub(crate) fn read_scenario(file: &Path, sets: &[String]) -> Result<Scenario> {
     read_table(file, sets).map(|(scenario, ..)| scenario)
 }
 
-/// Reads a scenario likewise; also returns the table it was made from and the folder that its file names are relative to.
+/// Reads a scenario as [`read_scenario`] does; also returns the table that it was made from and the folder to which its
+/// file names are relative.
 ///
 /// # Errors
-/// The error names the file, the line and the key.
+/// Returns an error that names the file, the line and the key.
 pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Table, PathBuf)> {
     let text = read(file)?;
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
@@ -52,7 +53,7 @@ pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Tabl
 /// Reads an experiment.
 ///
 /// # Errors
-/// The error names the fault in the file.
+/// Returns an error that names the file and the fault in it.
 pub(crate) fn read_experiment(file: &Path) -> Result<Experiment> {
     Experiment::parse(&read(file)?).with_context(|| file.display().to_string())
 }
@@ -69,8 +70,8 @@ pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the error of a run of a scenario, with the file and, if only the network shows the fault, the line of the
-/// section that is at fault.
+/// Adds the file to the error of a scenario's run. For an error of a workload or a fault, which the file's parser does
+/// not find, also adds the line of its section.
 pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
     let section = error.chain().find_map(|cause| match cause.downcast_ref()? {

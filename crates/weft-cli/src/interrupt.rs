@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 /// Returns a flag that becomes `true` when the user interrupts the program.
 ///
 /// # Errors
-/// There is already a handler.
+/// Returns an error if there is already a handler.
 pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot listen for an interrupt")?;
     Ok(stop)
 }

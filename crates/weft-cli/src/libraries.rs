@@ -15,7 +15,7 @@ const PRELOAD: &str = "libweft_preload.so";
 /// Returns the folder with the libraries: the named one, or that of a build or an installation.
 ///
 /// # Errors
-/// A library is missing.
+/// Returns an error that names the first missing library.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     let folder = named.map_or_else(near_this_program, |folder| Ok(folder.to_owned()))?;
     let folder = std::path::absolute(folder).context("cannot find the current folder")?;
@@ -30,7 +30,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes a program load them.
+/// Sets the variables with which a program loads the libraries of `folder`.
 pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
     command
         .env("LD_LIBRARY_PATH", in_front(folder, env::var_os("LD_LIBRARY_PATH")))
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_comes_after() {
+    fn earlier_paths_follow_the_new_one() {
         let path = Path::new("/a");
         assert_eq!(in_front(path, None), "/a");
         // An empty entry would mean the current folder.

@@ -9,8 +9,8 @@ use weft_units::suggest;
 /// Returns `config` with each `key.key=value` of `sets` replaced.
 ///
 /// # Errors
-/// A text without `=`, a key that the configuration does not have (with the nearest one it has), or
-/// a value that does not fit.
+/// Returns an error for a text without `=`, for a key that the configuration does not have (the error has the nearest
+/// one), and for a value that does not fit.
 pub(crate) fn apply<T: Serialize + DeserializeOwned>(config: &T, sets: &[String]) -> Result<T> {
     let mut table =
         Table::try_from(config).context("the configuration cannot be written as TOML")?;
@@ -47,21 +47,21 @@ fn replace(table: &mut Table, key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Replaces or adds values of a table, for any reader: `transport.paths=8`,
-/// `workload.0.size=1MB` (arrays count from zero).
+/// Replaces or adds values of a table, such as `transport.paths=8` or `workload.0.size=1MB` (arrays count from zero).
+/// The reader of the table checks the keys.
 ///
 /// # Errors
-/// A text without `=`, an index beyond the end of an array, or a key below a single value.
+/// Returns an error for a text without `=`, an index beyond the end of an array, and a key below a single value.
 pub(crate) fn set(table: &mut Table, sets: &[String]) -> Result<()> {
     for set in sets {
         let (key, value) = split(set)?;
         let parts: Vec<&str> = key.split('.').collect();
         let Some((last, path)) = parts.split_last() else { continue };
-        let mut place = &mut *table;
+        let mut target = &mut *table;
         let mut path = path.iter();
         while let Some(part) = path.next() {
-            let next = place.entry(*part).or_insert_with(|| Value::Table(Table::new()));
-            place = match next {
+            let next = target.entry(*part).or_insert_with(|| Value::Table(Table::new()));
+            target = match next {
                 Value::Table(inner) => inner,
                 Value::Array(items) => {
                     let count = items.len();
@@ -74,11 +74,11 @@ pub(crate) fn set(table: &mut Table, sets: &[String]) -> Result<()> {
                 _ => bail!("--set {set}: {part} is a single value and has no key below it"),
             };
         }
-        let new = match place.get(*last) {
+        let new = match target.get(*last) {
             Some(old) => parse_like(old, value),
             None => parse_like(&Value::Boolean(false), value),
         };
-        place.insert((*last).to_owned(), new);
+        target.insert((*last).to_owned(), new);
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ fn split(set: &str) -> Result<(&str, &str)> {
     Ok((key.trim(), value.trim()))
 }
 
-/// Parses a value. It stays a text where a text was, so that `name=8` and `rto_min=2ms` need no quotes.
+/// Parses a value. The result is a text if `old` is one, so that `name=8` and `rto_min=2ms` need no quotes.
 fn parse_like(old: &Value, text: &str) -> Value {
     let parsed = toml::from_str::<Table>(&format!("value = {text}"))
         .ok()
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_what_they_replace() {
+    fn values_get_the_type_of_those_they_replace() {
         let config =
             changed(&["paths=8", "policy=3", "limits.on=true", "limits.rate=2.5"]).unwrap();
         let limits = Limits { rate: 2.5, on: true };
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_answered_with_the_nearest() {
+    fn the_error_of_an_unknown_key_has_the_nearest_one() {
         let error = changed(&["limits.rat=1"]).unwrap_err().to_string();
         assert_eq!(error, "--set: no key \"rat\", did you mean \"rate\"? (known: on, rate)");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_overrides_are_refused() {
         for wrong in ["paths", "paths=many", "limits=3", "paths.x=1", "=1"] {
             assert!(changed(&[wrong]).is_err(), "{wrong} passed");
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_an_array_that_is_not_there_says_how_many_there_are() {
+    fn an_index_beyond_an_array_is_refused_with_its_length() {
         let mut table: Table = toml::from_str("[[workload]]\nkind = 'incast'\n").unwrap();
         for wrong in ["workload.1.size=1MB", "workload.size=1MB", "workload.0.kind.x=1"] {
             let error = set(&mut table, &[wrong.to_owned()]).unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! Pages of the book that are made from this crate: reference pages, generated from the parser, the settings and the
-//! metrics. It also checks the command lines of all pages against the parser. `BLESS=1 cargo test -p weft-cli --bin weft
-//! pages` writes the generated ones.
+//! Pages of the book that are generated from this crate: reference pages, from the parser, the settings and the metrics.
+//! The tests here also check the command lines of all pages against the parser. `BLESS=1 cargo test -p weft-cli --bin
+//! weft pages` writes the generated pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,27 +19,33 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Returns a file of the repository.
+/// Returns the text of a file of the repository.
+///
+/// # Panics
+/// Panics if the file cannot be read.
 fn read(path: &str) -> String {
     let text = fs::read_to_string(in_repository(path));
     text.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Compares a generated page with the file; with `BLESS` set, writes the file.
+/// Compares a generated page with the file; with `BLESS` set, writes the file first.
+///
+/// # Panics
+/// Panics if they differ.
 fn assert_page(path: &str, page: &str) {
     let file = in_repository(path);
     if std::env::var_os("BLESS").is_some() {
         fs::create_dir_all(file.parent().expect("a page lies in a folder")).unwrap();
         fs::write(&file, page).unwrap();
     }
-    let there = fs::read_to_string(&file).unwrap_or_default();
-    let differs = there.lines().zip(page.lines()).position(|(there, page)| there != page);
-    let mend = "run `BLESS=1 cargo test -p weft-cli --bin weft pages`";
+    let found = fs::read_to_string(&file).unwrap_or_default();
+    let differs = found.lines().zip(page.lines()).position(|(found, page)| found != page);
+    let fix = "run `BLESS=1 cargo test -p weft-cli --bin weft pages`";
     if let Some(line) = differs {
-        let (there, page) = (there.lines().nth(line), page.lines().nth(line));
-        panic!("{path}:{} is {there:?}, and the code says {page:?}: {mend}", line + 1);
+        let (found, page) = (found.lines().nth(line), page.lines().nth(line));
+        panic!("{path}:{} is {found:?}, and the code says {page:?}: {fix}", line + 1);
     }
-    assert_eq!(there.len(), page.len(), "{path} has another length than the code's page: {mend}");
+    assert_eq!(found.len(), page.len(), "{path} has another length than the code's page: {fix}");
 }
 
 /// Returns a text as the cell of a table.

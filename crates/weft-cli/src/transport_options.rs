@@ -68,7 +68,7 @@ impl TransportOptions {
     /// Returns the checked configuration.
     ///
     /// # Errors
-    /// A key is unknown (the error has the nearest known one), or a value is out of its range.
+    /// Returns an error if a key is unknown (the error has the nearest known one), or a value is out of its range.
     pub(crate) fn config(&self) -> Result<TransportConfig> {
         if self.profile.0 == BaseProfile::Single && self.paths.is_some_and(|paths| paths != 1) {
             bail!("--profile single has one path; leave --paths out");

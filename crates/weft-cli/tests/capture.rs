@@ -101,7 +101,7 @@ const BRIEF: [&str; 10] = [
 ];
 
 #[test]
-fn a_simulation_is_captured_with_its_repeats_at_both_ends() {
+fn a_simulation_is_captured_with_its_retransmissions_at_both_ends() {
     let folder = Folder::new("sim");
     std::fs::write(folder.0.join("s.toml"), SCENARIO).unwrap();
     let output =
@@ -117,10 +117,10 @@ fn a_simulation_is_captured_with_its_repeats_at_both_ends() {
     ) else {
         return;
     };
-    let repeats = sent.iter().filter(|ret| *ret == "True" || *ret == "1").count();
-    assert!(repeats > 0, "a fifth of all packets is lost");
+    let retransmissions = sent.iter().filter(|ret| *ret == "True" || *ret == "1").count();
+    assert!(retransmissions > 0, "a fifth of all packets is lost");
     let kinds = ["fast_retransmits", "timeout_retransmits", "tail_loss_probes"];
-    assert_eq!(repeats as u64, kinds.map(counted).iter().sum::<u64>());
+    assert_eq!(retransmissions as u64, kinds.map(counted).iter().sum::<u64>());
     let arrived = folder
         .tshark("s.pcapng", "weft.message && frame.interface_name == \"h3\"", "weft.psn")
         .unwrap();
@@ -212,9 +212,9 @@ fn an_interface_is_captured_packet_by_packet() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_named() {
+fn errors_of_a_capture_name_the_cause() {
     let folder = Folder::new("errors");
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&["capture", "-w", "no/such/folder.pcapng", "--", "true"][..], "no/such/folder.pcapng"),
         (&["capture", "-w", "x.pcapng", "-i", "no-such-0"], "no interface no-such-0"),
         (&["capture", "-w", "x.pcapng", "--", "no-such-program"], "no-such-program"),
@@ -222,7 +222,7 @@ fn what_cannot_be_captured_is_named() {
     ] {
         let output = folder.weft(arguments).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && errors.contains(said), "{arguments:?}: {errors}");
+        assert!(!output.status.success() && errors.contains(expected), "{arguments:?}: {errors}");
     }
     let output = folder.weft(&["capture", "-w", "x.pcapng", "--", "true"]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

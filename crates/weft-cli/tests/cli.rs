@@ -40,7 +40,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn wrong_usage_is_exit_code_2_and_says_what_there_is() {
+fn wrong_usage_is_exit_code_2_and_prints_the_usage() {
     for arguments in [&["nonsense"][..], &["list", "--nonsense"], &["lab", "set"]] {
         let output = weft(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -59,7 +59,7 @@ fn a_typo_in_a_name_is_exit_code_1_with_the_nearest_name() {
 }
 
 #[test]
-fn what_is_listed_parses_as_a_name_of_the_engine() {
+fn listed_policies_parse_as_names_of_the_engine() {
     let listed = json(&["list", "policies", "--json"]);
     let rows = listed["policies"].as_array().unwrap();
     assert!(!rows.is_empty());
@@ -138,7 +138,7 @@ fn every_shell_gets_completions() {
 }
 
 #[test]
-fn a_lab_that_is_not_up_is_said_to_be_so() {
+fn a_lab_that_is_not_up_is_named() {
     let output = weft(&["lab", "--name", "no-such-lab", "status"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no lab \"no-such-lab\""), "{}", text(&output.stderr));
@@ -243,7 +243,7 @@ fn a_measurement_over_loopback_moves_every_byte_unchanged() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_said_to_be_so() {
+fn an_absent_server_is_named() {
     let output = weft(&["perf", "client", "127.0.0.1:1", "--duration", "100ms"]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
@@ -251,7 +251,7 @@ fn a_server_that_is_not_there_is_said_to_be_so() {
 }
 
 #[test]
-fn a_transport_key_that_does_not_exist_is_answered_with_the_nearest() {
+fn the_error_of_an_unknown_transport_key_has_the_nearest_one() {
     let output = weft(&["perf", "client", "127.0.0.1", "--set", "ack_evry=4"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -287,13 +287,16 @@ fn the_demonstration_shows_that_only_one_path_waits_for_a_repair() {
 }
 
 #[test]
-fn run_finds_the_libraries_or_says_how_to_make_them() {
+fn run_finds_the_libraries_or_names_the_command_that_makes_them() {
     let folder = Folder::new("run");
     let path = folder.0.to_str().unwrap();
     let absent = weft(&["run", "--libraries", path, "--", "true"]);
     assert_eq!(absent.status.code(), Some(1));
-    let said = text(&absent.stderr);
-    assert!(said.contains("no libibverbs.so.1") && said.contains("cargo xtask verbs"), "{said}");
+    let message = text(&absent.stderr);
+    assert!(
+        message.contains("no libibverbs.so.1") && message.contains("cargo xtask verbs"),
+        "{message}"
+    );
 
     for file in ["libibverbs.so.1", "librdmacm.so.1", "libweft_preload.so"] {
         std::fs::write(folder.0.join(file), "").unwrap();

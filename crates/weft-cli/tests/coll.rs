@@ -22,14 +22,14 @@ fn weft(words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+        .unwrap_or_else(|error| panic!("{error}: {}", output_text(output)))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn every_collective_is_measured_and_right_on_every_kind_of_channel() {
         ["--from", "1KiB", "--to", "1MiB", "--factor", "32", "--time", "30ms", "--ranks", "3"];
     for channels in ["net", "shm"] {
         let output = weft(&[&["all", "--json", "--channels", channels], &sizes[..]].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let report = json(&output);
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 9 * 3 + 1, "{report}");
@@ -51,8 +51,8 @@ fn every_collective_is_measured_and_right_on_every_kind_of_channel() {
     }
     for (data_type, op) in [("bfloat16", "avg"), ("int32", "max"), ("uint8", "prod")] {
         let output = weft(&[&["--type", data_type, "--op", op], &sizes[..]].concat());
-        assert!(output.status.success(), "{}", said(&output));
-        let text = said(&output);
+        assert!(output.status.success(), "{}", output_text(&output));
+        let text = output_text(&output);
         assert!(text.contains("# Out of bounds values : 0 OK"), "{text}");
         assert!(text.contains(data_type) && text.contains(op), "{text}");
     }
@@ -63,7 +63,7 @@ fn all_reduces_go_by_every_algorithm() {
     let sizes = ["all_reduce", "--from", "1MiB", "--to", "1MiB", "--time", "30ms", "--ranks", "4"];
     for algorithm in ["ring", "tree", "hierarchical:2"] {
         let output = weft(&[&sizes[..], &["--json", "--algorithm", algorithm]].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let report = json(&output);
         assert_eq!(report["algorithm"], algorithm);
         assert_eq!(report["rows"][0]["wrong"], 0, "{report}");
@@ -71,7 +71,7 @@ fn all_reduces_go_by_every_algorithm() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn errors_name_the_wrong_option() {
     for (words, want) in [
         (&["all_reduse", "--ranks", "2"][..], "did you mean \"all_reduce\"?"),
         (&["--ranks", "0"], "a group has at least one"),
@@ -96,9 +96,9 @@ fn what_does_not_fit_is_named() {
     ] {
         let output = weft(words);
         assert!(
-            !output.status.success() && said(&output).contains(want),
+            !output.status.success() && output_text(&output).contains(want),
             "{words:?}: {}",
-            said(&output)
+            output_text(&output)
         );
     }
 }
@@ -125,7 +125,7 @@ fn packets_leave_from_planned_ports_and_take_the_planned_spine() {
     let file = file.to_str().unwrap();
     let sizes = ["--from", "1MiB", "--to", "1MiB", "--time", "30ms"];
     let output = weft(&[&["--ranks", "2", "--lab", &name, "--ports", file], &sizes[..]].concat());
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let counters = lab.counters().unwrap();
     let up = |leaf: usize, spine: usize| {
         let link = lab.fabric().link(&format!("l{leaf}-s{spine}")).unwrap();

@@ -132,7 +132,7 @@ fn the_page_is_one_file_with_a_plot_of_each_kind() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said_before_anything_runs() {
+fn errors_are_reported_before_anything_runs() {
     let folder = Folder::new("wrong");
     for (arguments, want) in [
         (&["--balancers", "ecmp,oblivius"][..], "did you mean \"oblivious\"?"),

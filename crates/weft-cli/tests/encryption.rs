@@ -128,7 +128,7 @@ fn keys_are_made_once_for_their_owner_only() {
 }
 
 #[test]
-fn a_measurement_says_with_what_and_with_whom_it_was_encrypted() {
+fn a_measurement_reports_cipher_and_peer() {
     let folder = Folder::new("perf");
     let [server_key, client_key] =
         ["server", "client"].map(|name| folder.text(&format!("key new {name}")));
@@ -159,7 +159,7 @@ fn a_measurement_says_with_what_and_with_whom_it_was_encrypted() {
 }
 
 #[test]
-fn variables_say_what_options_leave_out() {
+fn variables_apply_where_options_are_left_out() {
     let folder = Folder::new("variables");
     let server = Server::start(&folder, "");
     let client = |options: &str| {

@@ -51,14 +51,14 @@ impl Drop for Server {
     }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+        .unwrap_or_else(|error| panic!("{error}: {}", output_text(output)))
 }
 
 #[test]
@@ -74,8 +74,12 @@ fn every_flow_model_is_measured() {
         ("rpc-mix", &["to 4 KiB"]),
     ] {
         let output = weft(&common).args(["--model", model]).output().unwrap();
-        assert!(output.status.success(), "{model}: {}", said(&output));
-        assert!(said(&output).contains("on Weft's own RDMA device"), "{}", said(&output));
+        assert!(output.status.success(), "{model}: {}", output_text(&output));
+        assert!(
+            output_text(&output).contains("on Weft's own RDMA device"),
+            "{}",
+            output_text(&output)
+        );
         let report = json(&output);
         assert_eq!(report["model"], model);
         assert_eq!((&report["unanswered"], &report["refused"]), (&0.into(), &0.into()), "{report}");
@@ -97,7 +101,7 @@ fn every_flow_model_is_measured() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn errors_name_the_wrong_option() {
     for (words, want) in [
         (&["127.0.0.1:1", "--messages"][..], "nobody listens there"),
         (&["127.0.0.1:1", "--messages", "--model", "pingpong"], "ping-pong"),
@@ -107,19 +111,23 @@ fn what_does_not_fit_is_named() {
         (&["127.0.0.1:1", "127.0.0.1:2"], "several servers are for --messages"),
     ] {
         let output = weft(&[&["perf", "client"], words].concat()).output().unwrap();
-        assert!(!output.status.success() && said(&output).contains(want), "{}", said(&output));
+        assert!(
+            !output.status.success() && output_text(&output).contains(want),
+            "{}",
+            output_text(&output)
+        );
     }
 }
 
 #[test]
-fn hosts_ping_each_other_and_who_is_silent_is_named() {
+fn hosts_ping_each_other_and_a_silent_host_is_named() {
     let serve = ["ping", "serve", "--listen", "127.0.0.1:0"];
     let servers: Vec<Server> = (0..3).map(|_| Server::start(&serve)).collect();
     let mut at: Vec<&str> = servers.iter().map(|server| server.at.as_str()).collect();
     let ping =
         |at: &[&str]| weft(&[&["ping", "--count", "7", "--json"], at].concat()).output().unwrap();
     let output = ping(&at);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let report = json(&output);
     let pairs = report["pairs"].as_array().unwrap();
     assert_eq!((pairs.len(), &report["unreachable"]), (6, &Value::Array(Vec::new())));
@@ -129,13 +137,13 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
     // No server listens there; the matrix then has a column of losses, and names the host.
     at.push("127.0.0.1:1");
     let output = ping(&at);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let report = json(&output);
     assert_eq!(report["unreachable"][0]["host"], "127.0.0.1:1");
     let to_nobody = |pair: &&Value| pair["to"] == "127.0.0.1:1" && pair["lost"] == 7;
     assert_eq!(report["pairs"].as_array().unwrap().iter().filter(to_nobody).count(), 3, "{report}");
     let text = weft(&[&["ping"], at.as_slice()].concat()).output().unwrap();
-    let text = said(&text);
+    let text = output_text(&text);
     assert!(
         text.contains("127.0.0.1:1 did not ping: ") && text.contains("nobody listens"),
         "{text}"
@@ -143,7 +151,7 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
     assert!(!text.contains('\x1b'), "no colours for a pipe: {text}");
 }
 
-/// Writes a file with a new token.
+/// Writes a file with a new token, and returns its path.
 fn token(name: &str) -> String {
     let path = std::env::temp_dir().join(format!("weft-ping-{}-{name}", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -168,15 +176,19 @@ fn nobody_has_a_host_ping_others_without_its_token() {
         (&[&*exposed, "127.0.0.1:1", "--token-file", &ours], "start it with --token-file"),
     ] {
         let output = weft(&[&["ping", "--count", "1"], words].concat()).output().unwrap();
-        assert!(!output.status.success() && said(&output).contains(want), "{}", said(&output));
+        assert!(
+            !output.status.success() && output_text(&output).contains(want),
+            "{}",
+            output_text(&output)
+        );
     }
     let words = ["ping", "--count", "1", &guarded.at, "127.0.0.1:1", "--token-file", &ours];
-    let said = said(&weft(&words).output().unwrap());
-    assert!(!said.contains("token"), "it pings: {said}");
+    let text = output_text(&weft(&words).output().unwrap());
+    assert!(!text.contains("token"), "it pings: {text}");
     [ours, other].iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Three hosts below two ToRs, each with a server.
+/// The lab has four hosts below two ToRs, each with a server.
 #[test]
 fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
     if weft_testkit::lab_is_missing("weft ping in a lab", &[]) {
@@ -202,7 +214,7 @@ fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
         lab.spawn("h0", &mut command).unwrap().wait_with_output().unwrap()
     };
     let output = ping(&lab, &["--count", "10"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let report = json(&output);
     let pairs = report["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 12);
@@ -211,7 +223,7 @@ fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
     let dead = Impairment { black_hole: true, ..Impairment::default() };
     lab.impair("h3-l1", Direction::Both, &dead).unwrap();
     let output = ping(&lab, &["--count", "2", "--timeout", "200ms"]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let report = json(&output);
     let gone = at[3].to_string();
     assert_eq!(report["unreachable"][0]["host"], gone, "{report}");

@@ -57,7 +57,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn show_counts_what_the_file_describes() {
+fn show_counts_servers_blocks_rails_and_switches() {
     let value = json(&["show", ASTRAL]);
     assert_eq!(value["servers"].as_array().unwrap().len(), 512);
     assert_eq!((&value["blocks"], &value["rails"]), (&16.into(), &8.into()));
@@ -68,7 +68,7 @@ fn show_counts_what_the_file_describes() {
 }
 
 #[test]
-fn ring_orders_by_block_and_writes_what_launchers_and_nccl_read() {
+fn ring_orders_by_block_and_writes_files_for_launchers_and_nccl() {
     let folder = Folder::new("ring");
     let [ranks, hosts, graph] = ["ranks", "hosts", "graph.xml"].map(|name| folder.file(name));
     let value =
@@ -139,7 +139,7 @@ fn ports_are_planned_for_every_queue_pair_and_reach_the_bound() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_the_file_and_the_name() {
+fn errors_name_the_file_and_the_fault() {
     let folder = Folder::new("wrong");
     let file = folder.file("cluster.toml");
     let good = fs::read_to_string(BY_NAME).unwrap();

@@ -115,7 +115,7 @@ fn a_result_names_a_scenario_that_gives_the_same_result_again() {
 }
 
 #[test]
-fn tables_name_what_they_show_and_the_scenario() {
+fn tables_have_headings_and_the_scenario() {
     let folder = Folder::new("tables");
     let shown = folder.stdout(&["sim", "run", "small.toml"]);
     for part in ["small, seed 1: finished", "Flows", "permutation", "Queues", "[topology]"] {
@@ -148,9 +148,9 @@ fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
     assert!(text(&output.stderr).contains("did you mean \"paths\""), "{}", text(&output.stderr));
 }
 
-/// Loads, sizes and flows without meaning, each named with the file and line of its section.
+/// The workloads have invalid loads, sizes and flows; each error has a file and a line.
 #[test]
-fn traffic_that_makes_no_sense_is_exit_code_1_with_file_and_line() {
+fn invalid_traffic_is_exit_code_1_with_file_and_line() {
     let folder = Folder::new("traffic");
     let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
     let network = SCENARIO.split("[[workload]]").next().unwrap();
@@ -173,7 +173,7 @@ fn traffic_that_makes_no_sense_is_exit_code_1_with_file_and_line() {
 }
 
 #[test]
-fn scenario_files_are_listed_with_what_they_show() {
+fn scenario_files_are_listed_with_their_descriptions() {
     let folder = Folder::new("list");
     let listed = folder.json(&["sim", "list", ".", "experiments", "--json"]);
     let listed = listed.as_array().unwrap();
@@ -183,7 +183,7 @@ fn scenario_files_are_listed_with_what_they_show() {
     assert_eq!(none, "no scenario files in no-such-folder\n");
 }
 
-/// The repository's root.
+/// Returns the repository's root.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -217,7 +217,7 @@ fn a_swarm_of_no_worlds_is_refused_and_a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_swarm_says_how_many_worlds_it_ran() {
+fn the_swarm_reports_its_number_of_worlds() {
     let folder = Folder::new("swarm");
     let summary = folder.json(&["sim", "swarm", "--seeds", "20", "--first", "5", "--json"]);
     assert_eq!((summary["first"].as_u64(), summary["seeds"].as_u64()), (Some(5), Some(20)));
@@ -226,7 +226,7 @@ fn the_swarm_says_how_many_worlds_it_ran() {
 }
 
 #[test]
-fn the_swarm_of_worlds_that_encrypt_says_how_much_was_forged() {
+fn the_swarm_of_worlds_that_encrypt_reports_forged_packets() {
     let folder = Folder::new("sealed-swarm");
     let arguments = ["sim", "swarm", "--sealed", "--seeds", "10", "--first", "5", "--json"];
     let summary = folder.json(&arguments);
@@ -237,15 +237,15 @@ fn the_swarm_of_worlds_that_encrypt_says_how_much_was_forged() {
 }
 
 #[test]
-fn the_swarm_of_work_requests_says_how_many_there_were() {
+fn the_swarm_of_work_requests_reports_their_number() {
     let folder = Folder::new("rdma-swarm");
     let arguments = ["sim", "swarm", "--rdma", "--seeds", "3", "--first", "5", "--json"];
     let summary = folder.json(&arguments);
     assert!(summary["requests"].as_u64().unwrap() > 1000, "{summary}");
     assert!(summary["counts"]["requests"]["READ"].as_u64().unwrap() > 100, "{summary}");
     assert_eq!(summary["failures"].as_object().unwrap().len(), 0, "{summary}");
-    let told = folder.weft(&arguments[..arguments.len() - 1]);
-    assert!(text(&told.stdout).contains("work requests"), "{told:?}");
+    let printed = folder.weft(&arguments[..arguments.len() - 1]);
+    assert!(text(&printed.stdout).contains("work requests"), "{printed:?}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1(
 }
 
 #[test]
-fn all_figures_go_on_past_those_that_fail_and_each_has_its_verdict_as_it_ends() {
+fn all_figures_continue_after_failures_and_each_verdict_is_printed_at_its_end() {
     let folder = Folder::new("all");
     let write = |name: &str, text: &str| {
         std::fs::write(folder.0.join(format!("experiments/{name}.toml")), text).unwrap();
@@ -290,7 +290,7 @@ fn all_figures_go_on_past_those_that_fail_and_each_has_its_verdict_as_it_ends() 
     let verdicts: Vec<_> = found.as_array().unwrap().iter().map(|one| &one["verdict"]).collect();
     assert_eq!(verdicts, ["differs", "not-run", "out-of-date"]);
 
-    let told = text(&output.stderr);
+    let printed = text(&output.stderr);
     let places = [
         "a-garbled.toml: line 1",
         "b-known: differs, 2 of 2 claims as stated, ",
@@ -302,20 +302,20 @@ fn all_figures_go_on_past_those_that_fail_and_each_has_its_verdict_as_it_ends() 
         "c-no-hosts  cannot be run",
         "small-fig   out of date",
     ]
-    .map(|part| told.find(part).unwrap_or_else(|| panic!("{part}: {told}")));
-    assert!(places.is_sorted(), "{told}");
+    .map(|part| printed.find(part).unwrap_or_else(|| panic!("{part}: {printed}")));
+    assert!(places.is_sorted(), "{printed}");
 
     let output = folder.weft(&["experiment", "run", "c-no-hosts", "b-known"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
-    assert!(told.contains("b-known: differs, 2 of 2 claims as stated, "), "{told}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("b-known: differs, 2 of 2 claims as stated, "), "{printed}");
     write("perf-simulator", "title = ");
-    let told = text(&folder.weft(&["experiment", "run", "--all"]).stderr);
-    assert!(told.contains("a-garbled") && !told.contains("perf-simulator"), "{told}");
+    let printed = text(&folder.weft(&["experiment", "run", "--all"]).stderr);
+    assert!(printed.contains("a-garbled") && !printed.contains("perf-simulator"), "{printed}");
 }
 
 #[test]
-fn an_experiment_that_is_not_there_is_answered_with_the_nearest() {
+fn the_error_of_an_unknown_experiment_has_the_nearest_one() {
     let folder = Folder::new("absent");
     let output = folder.weft(&["experiment", "run", "small-fog"]);
     assert_eq!(output.status.code(), Some(1));
@@ -327,7 +327,7 @@ fn an_experiment_that_is_not_there_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn the_parts_of_a_figure_answer_to_its_number() {
+fn a_figures_number_selects_all_its_parts() {
     let folder = Folder::new("parts");
     let names = |asked: &str| {
         let output = folder.weft(&["experiment", "run", asked, "--json"]);

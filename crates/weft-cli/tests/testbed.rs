@@ -120,7 +120,7 @@ fn a_run_that_is_interrupted_leaves_no_namespace() {
 }
 
 #[test]
-fn what_no_lab_has_is_refused_before_one_comes_up() {
+fn a_scenario_that_a_lab_cannot_run_is_refused_before_the_lab_is_built() {
     let fault = "\n[[fault]]\nkind = \"loss\"\nlinks = \"uplinks\"\nprobability = 0.01\n";
     let tree = "topology = { kind = \"fat-tree\" }\n[[workload]]\nkind = \"permutation\"\n";
     for (text, arguments, want) in [

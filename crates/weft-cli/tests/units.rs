@@ -25,7 +25,7 @@ fn has(unit: &str, line: &str) -> bool {
 /// The device's daemon, the overlay's and guests have their sockets in one folder, which systemd removes when a unit
 /// stops that names it as its own.
 #[test]
-fn no_unit_takes_the_sockets_of_others_with_it() {
+fn no_unit_removes_the_sockets_of_others() {
     for (name, unit) in units() {
         let shares =
             has(&unit, "RuntimeDirectory=weft") || has(&unit, "RuntimeDirectory=weft-route");
@@ -34,7 +34,7 @@ fn no_unit_takes_the_sockets_of_others_with_it() {
 }
 
 #[test]
-fn every_unit_gives_up_what_its_daemon_does_not_need() {
+fn every_unit_drops_unneeded_privileges() {
     for (name, unit) in units() {
         for line in [
             "NoNewPrivileges=yes",
@@ -55,9 +55,9 @@ fn every_unit_gives_up_what_its_daemon_does_not_need() {
     }
 }
 
-/// systemd's own reader finds no error, and rates no unit worse than half open (an unprotected unit has 9.6 of 10).
+/// `systemd-analyze` finds no error, and rates no unit's exposure above 5.0 of 10 (an unprotected unit has 9.6).
 #[test]
-fn systemd_understands_every_unit_and_finds_it_closed() {
+fn systemd_verifies_every_unit_and_rates_its_exposure() {
     if !can_run("systemd's units", "systemd-analyze", &["--version"], "systemd") {
         return;
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weft_testkit::{can_run, skip, skip_on_this_machine};
 
+/// The time limit for a daemon to answer.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn weft(arguments: &[&str]) -> Output {
@@ -35,7 +36,7 @@ fn unit_line(key: &str, config: &Path) -> Vec<String> {
     line.unwrap().split_whitespace().map(word).collect()
 }
 
-/// A daemon on loopback without interfaces, which takes no privileges, started as the systemd unit defines.
+/// A daemon on loopback without interfaces, which needs no privileges, started as the systemd unit defines.
 struct Serving {
     child: Child,
     control: PathBuf,
@@ -90,7 +91,7 @@ impl Drop for Serving {
 }
 
 #[test]
-fn a_running_daemon_is_asked_and_changed() {
+fn a_running_daemon_answers_and_applies_changes() {
     let serving = Serving::start("asked");
     assert_eq!(serving.status()["networks"][0]["peers"][0], "127.0.0.2");
     assert!(serving.ask(&["peer", "add", "100", "127.0.0.3"]).status.success());
@@ -190,9 +191,10 @@ fn a_request_that_is_too_long_is_refused_with_the_limit_and_the_fix() {
     assert!(error.contains("weft vpc route add"), "{error}");
 }
 
-/// A daemon that ends the connection breaks a pipe; that is not a reader of this command's output that has enough.
+/// A daemon that ends the connection causes EPIPE at its client. The command must not take that for a closed reader of
+/// its own output, which is no failure.
 #[test]
-fn a_daemon_that_breaks_the_connection_is_a_failure_with_a_reason() {
+fn the_error_of_a_broken_connection_has_a_reason() {
     let serving = Serving::start("broken");
     write_routes(&serving, 50_000, "10.8.0.1");
     let socket = serving.control.with_extension("deaf");
@@ -211,7 +213,7 @@ fn a_daemon_that_breaks_the_connection_is_a_failure_with_a_reason() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_failure() {
+fn a_closed_output_pipe_is_no_failure() {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -248,7 +250,7 @@ fn prometheus_reads_its_metrics() {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit() {
+fn systemd_verifies_the_unit() {
     let unit = include_str!("../../../dist/weft-vpc.service");
     let program = assert_cmd::cargo::cargo_bin!("weft");
     let file = std::env::temp_dir().join(format!("weft-vpc-{}.service", std::process::id()));
@@ -262,7 +264,7 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
 }
 
 #[test]
-fn what_cannot_be_says_why() {
+fn errors_name_the_cause() {
     let nobody = weft(&["vpc", "--control", "/nowhere/vpc.sock", "status"]);
     let error = said(&nobody.stderr);
     assert!(

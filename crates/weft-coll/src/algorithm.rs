@@ -92,7 +92,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// The longest buffer, in bytes, that uses the algorithm with the fewest rounds; longer ones use the algorithm
+/// Maximum length in bytes of a buffer that uses the algorithm with the fewest rounds; longer ones use the algorithm
 /// that moves the fewest bytes. The break-even point depends on the network; this value equates a round with
 /// the transfer of 32 KiB.
 pub(crate) const MAX_SMALL_BYTES: usize = 32 << 10;
@@ -118,16 +118,16 @@ impl Key {
     }
 }
 
-/// Returns the number of blocks of a call: the fewest such that no message body exceeds `piece` bytes, rounded
-/// up to a multiple of `under_way` if it is larger. Blocks that start together end together; a few remaining
-/// ones would perform their steps alone, while links are idle.
-pub(crate) fn blocks(call: &Call, schedule: &Schedule, piece: usize, under_way: u32) -> u32 {
-    let elements = (piece / call.data_type.size()).max(1);
+/// Returns the number of blocks of a call: the fewest such that no message body exceeds `max_body` bytes. A number
+/// above `max_in_flight` is rounded up to a multiple of it: blocks that start together end together, and a few
+/// remaining ones would perform their steps alone, while links are idle.
+pub(crate) fn blocks(call: &Call, schedule: &Schedule, max_body: usize, max_in_flight: u32) -> u32 {
+    let elements = (max_body / call.data_type.size()).max(1);
     let longest = call.elements.div_ceil(schedule.chunks.max(1));
     let blocks = u32::try_from(longest.div_ceil(elements).max(1)).unwrap_or(u32::MAX);
-    if blocks <= under_way {
+    if blocks <= max_in_flight {
         blocks
     } else {
-        blocks.checked_next_multiple_of(under_way).unwrap_or(blocks)
+        blocks.checked_next_multiple_of(max_in_flight).unwrap_or(blocks)
     }
 }

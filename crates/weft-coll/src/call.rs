@@ -59,11 +59,11 @@ pub struct Call {
     pub elements: usize,
 }
 
-/// An error that refuses a call.
+/// The reason why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is no such rank.
+    /// The root is no rank of the group.
     #[error("root {root}, but the group has {ranks} ranks")]
     Root {
         /// The call's root.
@@ -108,7 +108,7 @@ impl Call {
         }
     }
 
-    /// Returns the length of a rank's buffer in bytes.
+    /// Returns the length of a rank's buffer in bytes. [`check`](Self::check) refuses a call for which it overflows.
     pub const fn bytes(&self) -> usize {
         self.elements * self.data_type.size()
     }
@@ -116,7 +116,7 @@ impl Call {
     /// Checks the call for a group of `ranks` ranks and a buffer of `bytes` bytes.
     ///
     /// # Errors
-    /// The first parameter that does not fit.
+    /// Returns the first parameter that does not fit.
     pub fn check(&self, ranks: usize, bytes: usize) -> Result<(), CallError> {
         let Self { collective, root, elements, .. } = *self;
         if collective.has_root() && root >= ranks {

@@ -80,12 +80,17 @@ pub enum HeadError {
     Large(u64),
 }
 
-fn place<T: PartialEq>(of: &T, all: &[T]) -> u8 {
-    let place = all.iter().position(|one| one == of).expect("a list of all");
-    u8::try_from(place).expect("short lists")
+/// Returns the index of a value in the list of all values.
+fn index_of<T: PartialEq>(value: &T, all: &[T]) -> u8 {
+    let index = all.iter().position(|one| one == value).expect("a list of all");
+    u8::try_from(index).expect("short lists")
 }
 
-fn at<T: Copy>(what: &'static str, got: u8, all: &[T]) -> Result<T, HeadError> {
+/// Returns the value at an index of the list of all values.
+///
+/// # Errors
+/// Returns `Unknown` if the list is shorter.
+fn value_at<T: Copy>(what: &'static str, got: u8, all: &[T]) -> Result<T, HeadError> {
     all.get(usize::from(got)).copied().ok_or(HeadError::Unknown { what, got })
 }
 
@@ -95,10 +100,10 @@ impl Head {
         let mut bytes = [0; HEAD];
         let Call { collective, data_type, op, root, elements } = self.call;
         bytes[..3].copy_from_slice(&MAGIC);
-        bytes[3] = place(&self.kind, &KINDS);
-        bytes[4] = place(&collective, Collective::ALL);
-        bytes[5] = place(&data_type, &DataType::ALL);
-        bytes[6] = place(&op, &Op::ALL);
+        bytes[3] = index_of(&self.kind, &KINDS);
+        bytes[4] = index_of(&collective, Collective::ALL);
+        bytes[5] = index_of(&data_type, &DataType::ALL);
+        bytes[6] = index_of(&op, &Op::ALL);
         bytes[7] = self.channel;
         bytes[8..12].copy_from_slice(&u32::try_from(root).unwrap_or(u32::MAX).to_le_bytes());
         bytes[12..16].copy_from_slice(&self.block.to_le_bytes());
@@ -112,7 +117,7 @@ impl Head {
     /// Parses the header of a message and returns it with the body.
     ///
     /// # Errors
-    /// The first fault of the header.
+    /// Returns the first fault of the header.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), HeadError> {
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return Err(HeadError::Short(bytes.len()));
@@ -126,14 +131,14 @@ impl Head {
             |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().expect("eight bytes"));
         let elements = long(16);
         let call = Call {
-            collective: at("collective", head[4], Collective::ALL)?,
-            data_type: at("data type", head[5], &DataType::ALL)?,
-            op: at("reduction", head[6], &Op::ALL)?,
+            collective: value_at("collective", head[4], Collective::ALL)?,
+            data_type: value_at("data type", head[5], &DataType::ALL)?,
+            op: value_at("reduction", head[6], &Op::ALL)?,
             root: usize::try_from(short(8)).map_err(|_| HeadError::Large(elements))?,
             elements: usize::try_from(elements).map_err(|_| HeadError::Large(elements))?,
         };
         let head = Self {
-            kind: at("kind", head[3], &KINDS)?,
+            kind: value_at("kind", head[3], &KINDS)?,
             call,
             number: long(24),
             block: short(12),

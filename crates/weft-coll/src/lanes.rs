@@ -10,7 +10,8 @@ use weft_units::Instant;
 
 use crate::{Channel, Link, LinkError};
 
-/// The longest message, in bytes, that is copied into its frame. Longer ones are lent from registered memory.
+/// Maximum length in bytes of a message that is copied into its frame. Longer ones are sent from registered memory,
+/// which is lent to them.
 const MAX_COPIED_BYTES: usize = 4096;
 
 /// The channels to a rank's peers, and the memory lent to messages on them.
@@ -58,12 +59,18 @@ impl Lanes {
     }
 
     /// Adds a channel to a rank. The two ends may add channels in different orders, because lanes need not match.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn add(&mut self, rank: usize, channel: ChannelId) {
         self.peers[rank].push(channel);
         self.ranks.insert(channel, rank);
     }
 
     /// Returns the channels to a rank.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn to(&self, rank: usize) -> &[ChannelId] {
         &self.peers[rank]
     }
@@ -137,7 +144,7 @@ pub struct MessageLink<'a, V> {
 }
 
 impl<V: Verbs> MessageLink<'_, V> {
-    /// Sends from registered memory that is lent to the message.
+    /// Sends a message from registered memory, which is lent to it until it is delivered.
     fn lend(&mut self, to: ChannelId, head: &[u8], body: &[u8]) -> Result<(), SendError> {
         let len = u32::try_from(head.len() + body.len()).unwrap_or(u32::MAX);
         let block = self.context.allocate(len)?;

@@ -26,7 +26,7 @@ pub trait Link {
     /// `lane` is any number; the transport maps it to one of its lanes.
     ///
     /// # Errors
-    /// The reason why the peer is unreachable.
+    /// Returns the reason why the peer is unreachable.
     fn send(
         &mut self,
         to: usize,

@@ -8,14 +8,14 @@ use crate::{Call, Op};
 /// Returns the initial value of an element: a small whole number, chosen such that results are whole numbers
 /// that every type can represent, for up to about ten ranks.
 pub fn value(call: &Call, ranks: usize, rank: usize, at: usize) -> i64 {
-    let few = |number: usize| i64::try_from(number).expect("a small number");
+    let signed = |number: usize| i64::try_from(number).expect("a small number");
     match call.op {
         Op::Product if call.collective.reduces() => {
-            1 + few(usize::from((at + rank).is_multiple_of(ranks)))
+            1 + signed(usize::from((at + rank).is_multiple_of(ranks)))
         }
         // Means of multiples of the number of ranks are whole numbers.
-        Op::Average if call.collective.reduces() => few(ranks * ((at + rank) % 2)),
-        _ => few((at.wrapping_mul(5) + rank * 3) % 8),
+        Op::Average if call.collective.reduces() => signed(ranks * ((at + rank) % 2)),
+        _ => signed((at.wrapping_mul(5) + rank * 3) % 8),
     }
 }
 
@@ -39,8 +39,8 @@ pub fn expected(
     at: usize,
     value: impl Fn(usize, usize) -> i64,
 ) -> Option<i64> {
-    let part = (call.elements / call.collective.parts(ranks)).max(1);
-    let element = Element { at, rank, ranks, root: call.root, chunk: part };
+    let chunk = (call.elements / call.collective.parts(ranks)).max(1);
+    let element = Element { at, rank, ranks, root: call.root, chunk };
     match call.collective.content(element) {
         Content::Of { rank, at } => Some(value(rank, at)),
         Content::Reduced => Some(reduced(call, ranks, at, value)),
@@ -53,13 +53,13 @@ pub fn expected(
 /// # Panics
 /// If the type cannot represent the number, or the element has a different size.
 pub fn encode(data_type: DataType, value: i64, element: &mut [u8]) {
-    let short = i16::try_from(value).expect("a small number");
+    let small = i16::try_from(value).expect("a small number");
     match data_type {
-        DataType::Fp32 => element.copy_from_slice(&f32::from(short).to_le_bytes()),
-        DataType::Fp16 => element.copy_from_slice(&f16::from_f32(short.into()).to_le_bytes()),
-        DataType::Bf16 => element.copy_from_slice(&bf16::from_f32(short.into()).to_le_bytes()),
-        DataType::Fp64 => element.copy_from_slice(&f64::from(short).to_le_bytes()),
-        DataType::Int32 => element.copy_from_slice(&i32::from(short).to_le_bytes()),
+        DataType::Fp32 => element.copy_from_slice(&f32::from(small).to_le_bytes()),
+        DataType::Fp16 => element.copy_from_slice(&f16::from_f32(small.into()).to_le_bytes()),
+        DataType::Bf16 => element.copy_from_slice(&bf16::from_f32(small.into()).to_le_bytes()),
+        DataType::Fp64 => element.copy_from_slice(&f64::from(small).to_le_bytes()),
+        DataType::Int32 => element.copy_from_slice(&i32::from(small).to_le_bytes()),
         DataType::Int64 => element.copy_from_slice(&value.to_le_bytes()),
         DataType::U8 => element.copy_from_slice(&[u8::try_from(value).expect("a byte")]),
         DataType::Int8 => {

@@ -5,7 +5,7 @@ mod properties;
 use weft_units::Seed;
 
 #[test]
-fn whatever_a_head_says_it_is_read_or_refused() {
+fn every_header_is_parsed_or_refused() {
     let mut rng = Seed(1).child("heads", 0).rng();
     let mut good = [0; 64];
     good[..3].copy_from_slice(b"wc\x01");

@@ -109,11 +109,11 @@ impl Bench {
         };
         let seconds = self.measure(&lab, file.as_deref())?;
         let carried = carried(&lab, &before, &lab.counters()?);
-        let most = carried.iter().max().copied().unwrap_or(0) as f64 / 1e6;
+        let busiest_link_mb = carried.iter().max().copied().unwrap_or(0) as f64 / 1e6;
         let mean = carried.iter().sum::<u64>() as f64 / carried.len() as f64 / 1e6;
         let share = 2.0 * (RANKS - 1) as f64 / RANKS as f64;
         println!(
-            "{name:>10}{busiest:>16}{:>12.0}{:>12.2}{most:>14.2}{mean:>14.2}",
+            "{name:>10}{busiest:>16}{:>12.0}{:>12.2}{busiest_link_mb:>14.2}{mean:>14.2}",
             seconds * 1e3,
             self.bytes as f64 * share / seconds / 1e6,
         );

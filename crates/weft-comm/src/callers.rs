@@ -1,5 +1,5 @@
-//! Connections to rank 0 that have not yet identified their rank. Each has a limited time for its
-//! line, independently of the others, and until it has presented the job's token a limited length.
+//! Connections to rank 0 that have not yet identified their rank. Each has a limited time to send its line,
+//! independently of the others. Until it has presented the job's token, the length of its line is limited too.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,18 +14,18 @@ use crate::rendezvous::{MAX_LINE, NAME, wait};
 
 /// Maximum number of pending connections; beyond it the one that has waited longest is closed.
 const MAX_CALLERS: usize = 256;
-/// Connections accepted before the pending ones are read again.
+/// Maximum number of connections accepted before the pending ones are read again.
 const MAX_ACCEPTED: usize = 64;
-/// Maximum bytes of a line without the token: the line's prefix and the longest token.
-pub(crate) const MAX_UNPROVEN: usize = 512;
+/// Maximum length in bytes of a line whose token is not verified: the line's prefix and the longest token.
+pub(crate) const MAX_UNAUTHENTICATED_BYTES: usize = 512;
 
-/// The connections of a meeting.
+/// The socket of rank 0, and its pending connections.
 #[derive(Debug)]
 pub(crate) struct Callers {
     listener: TcpListener,
     /// The connections, in the order of their arrival.
     callers: Vec<Caller>,
-    /// The time limit of each line.
+    /// The time limit for a connection to send its line.
     hello_timeout: Duration,
     refusals: Refusals,
 }
@@ -45,12 +45,19 @@ pub(crate) struct Line(Vec<u8>);
 
 /// The state of a caller's line.
 pub(crate) enum Progress {
+    /// The line is not complete.
     Waiting,
+    /// The complete line, without its line break.
     Whole(String),
+    /// The reason to refuse the connection.
     Failed(String),
 }
 
 impl Callers {
+    /// Listens at rank 0's address.
+    ///
+    /// # Errors
+    /// Returns `Socket` if the kernel refuses it.
     pub(crate) fn listen(at: SocketAddr, hello_timeout: Duration) -> Result<Self, CommError> {
         let listening = format!("listening at {at}");
         let listener = TcpListener::bind(at).map_err(socket(listening.clone()))?;
@@ -67,13 +74,16 @@ impl Callers {
         wait(&mut watched, first.since(now));
     }
 
-    /// Accepts waiting connections and returns their number. Those that are closed to make room
-    /// were read before.
+    /// Accepts connections and returns their number. If too many are pending, the oldest is closed; the caller has read
+    /// it before.
+    ///
+    /// # Errors
+    /// Returns `Socket` if the kernel accepts none.
     pub(crate) fn accept(&mut self, now: Instant) -> Result<usize, CommError> {
-        for taken in 0..MAX_ACCEPTED {
+        for accepted_count in 0..MAX_ACCEPTED {
             let (connection, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(accepted_count),
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(socket("taking a rank's connection")(error)),
             };
@@ -90,17 +100,16 @@ impl Callers {
         Ok(MAX_ACCEPTED)
     }
 
-    /// Returns a connection whose line is whole, with the line. `is_proven` returns `true` if the
-    /// beginning of a line has the job's token. Connections that take too long or send too much are
-    /// closed.
+    /// Returns a connection whose line is complete, with the line. `has_token` returns `true` if the beginning of a
+    /// line contains the job's token. Connections that exceed a limit are closed.
     pub(crate) fn next(
         &mut self,
         now: Instant,
-        is_proven: impl Fn(&str) -> bool,
+        has_token: impl Fn(&str) -> bool,
     ) -> Option<(Caller, String)> {
         let mut at = 0;
         while at < self.callers.len() {
-            match self.callers[at].read(now, &is_proven) {
+            match self.callers[at].read(now, &has_token) {
                 Progress::Waiting => at += 1,
                 Progress::Whole(line) => return Some((self.callers.remove(at), line)),
                 Progress::Failed(why) => {
@@ -128,12 +137,13 @@ impl Caller {
         Self { connection, peer, line: Line(Vec::new()), until }
     }
 
-    pub(crate) fn read(&mut self, now: Instant, is_proven: impl Fn(&str) -> bool) -> Progress {
+    /// Reads received bytes until the line is complete, refused, or no more bytes have arrived.
+    pub(crate) fn read(&mut self, now: Instant, has_token: impl Fn(&str) -> bool) -> Progress {
         let mut bytes = [0; 4096];
         loop {
             match self.connection.read(&mut bytes) {
                 Ok(0) => return Progress::Failed("it hung up in the middle of its line".into()),
-                Ok(count) => match self.line.push(&bytes[..count], &is_proven) {
+                Ok(count) => match self.line.push(&bytes[..count], &has_token) {
                     Progress::Waiting => {}
                     progress => return progress,
                 },
@@ -151,16 +161,16 @@ impl Caller {
 
 impl Line {
     /// Appends received bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8], is_proven: impl Fn(&str) -> bool) -> Progress {
+    pub(crate) fn push(&mut self, bytes: &[u8], has_token: impl Fn(&str) -> bool) -> Progress {
         let end = bytes.iter().position(|&byte| byte == b'\n');
         self.0.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
         if end.is_some() {
             return Progress::Whole(text(&self.0));
         }
-        let is_long = self.0.len() > MAX_UNPROVEN;
-        let head = text(&self.0[..self.0.len().min(MAX_UNPROVEN)]);
-        if self.0.len() > MAX_LINE || (is_long && !is_proven(&head)) {
+        let is_long = self.0.len() > MAX_UNAUTHENTICATED_BYTES;
+        let head = text(&self.0[..self.0.len().min(MAX_UNAUTHENTICATED_BYTES)]);
+        if self.0.len() > MAX_LINE || (is_long && !has_token(&head)) {
             return Progress::Failed("its line is too long".into());
         }
         Progress::Waiting

@@ -11,18 +11,18 @@ use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
 
 use crate::link::{HostLink, Message};
-use crate::meet::Meeting;
+use crate::meet::ChannelSetup;
 use crate::rendezvous::{self, Member};
-use crate::shared::{Came, Shared};
+use crate::shared::{Received, Shared};
 use crate::{CommError, Options, secret};
 
-/// The time for which a rank polls after an event, before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
-/// Maximum sleep of a rank that waits for shared memory: no wake-up follows a write to it.
-const NAP: Duration = Duration::from_micros(100);
-/// The time for which a leaving rank waits until others take its messages, and of a group that
-/// failed.
+/// The time for which a waiting rank polls after the last event, before it sleeps.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+/// Maximum sleep of a rank that waits for shared memory, because a write to it wakes no process.
+const MAX_SHARED_SLEEP: Duration = Duration::from_micros(100);
+/// Maximum time that a leaving rank waits until the others have received its messages.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for a group that failed.
 const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A rank of a group, with buffers of type `B`.
@@ -32,15 +32,16 @@ pub struct Communicator<B> {
     pub(crate) lanes: Lanes,
     pub(crate) group: Group<B, Message>,
     pub(crate) options: Options,
-    pub(crate) meeting: Option<Meeting>,
+    pub(crate) setup: Option<ChannelSetup>,
     shared: Option<Shared>,
     last_active: Instant,
 }
 
+/// Every address of this host, and any free port.
 const EVERY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Returns the address on which a rank accepts channels, given the address `own` by which others
-/// reach it: a loopback address, so that other hosts cannot reach it, or every address.
+/// Returns the address on which a rank accepts channels, given the address `own` by which others reach it: `own` if it
+/// is a loopback address, so that other hosts cannot reach it, else every address.
 fn listen_address(own: IpAddr, options: &Options) -> IpAddr {
     let is_local = own.is_ipv4() && own.is_loopback() && options.node.device.address.is_none();
     if is_local { own } else { EVERY_ADDRESS.ip() }
@@ -50,8 +51,10 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Joins a group of `ranks`, which meet at the address of rank 0.
     ///
     /// # Errors
-    /// `NoToken` if other hosts reach that address and the job has no token; there is no device; ranks do not join in
-    /// time, have different options, or cannot reach each other.
+    /// Returns `NoToken` if other hosts reach that address and the job has no token, `Token` if the token cannot be
+    /// read, `Rank` for an invalid number, `Options` for an invalid option, `Node` if there is no device, `Missing` if
+    /// ranks do not join in time, `Refused` or `Options` if their options differ, and `Channel` or `Shared` if they
+    /// cannot reach each other.
     pub fn join(
         at: SocketAddr,
         rank: usize,
@@ -77,7 +80,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Joins a group whose ranks listen at these addresses, in the order of their numbers.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join), and an error if this rank's port is in use.
+    /// Returns the errors of [`join`](Self::join), and `Node` if this rank's port is in use.
     pub fn join_at(
         addresses: &[SocketAddr],
         rank: usize,
@@ -97,7 +100,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// and its address; [`connect`](Self::connect) completes the group.
     ///
     /// # Errors
-    /// There is no device, or an option is invalid; `NoToken` if other hosts reach it and the job has no token.
+    /// Returns `Node` if there is no device, `Rank` or `Options` for an invalid number or option, or `NoToken` if other
+    /// hosts reach the address and the job has no token.
     pub fn listen(
         rank: usize,
         ranks: usize,
@@ -113,7 +117,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Joins the group whose ranks listen at these addresses, in the order of their numbers.
     ///
     /// # Errors
-    /// Ranks do not join in time, or cannot reach each other.
+    /// Returns `Options` if the number of addresses is not that of ranks, `NoToken` as for [`listen`](Self::listen),
+    /// and `Channel` or `Shared` if ranks do not join in time or cannot reach each other.
     pub fn connect(self, addresses: &[SocketAddr]) -> Result<Self, CommError> {
         let (rank, ranks) = (self.rank(), self.ranks());
         if addresses.len() != ranks {
@@ -150,7 +155,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             lanes: Lanes::new(ranks),
             group: Group::new(rank, config),
             options,
-            meeting: None,
+            setup: None,
             shared: None,
         };
         Ok((this, port))
@@ -197,7 +202,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Starts a collective. [`wait`](Self::wait) returns its result, in the order of calls.
     ///
     /// # Errors
-    /// The call is invalid, or the group has failed.
+    /// Returns `Failed` if the group has failed, or else the first parameter of the call that does not fit.
     pub fn submit(&mut self, call: Call, buffer: B) -> Result<u64, CallError> {
         let number = self.group.submit(call, buffer)?;
         self.advance();
@@ -223,7 +228,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
             if moved {
                 self.last_active = now;
-            } else if now.since(self.last_active) < SPIN {
+            } else if now.since(self.last_active) < SPIN_TIME {
                 // The awaited rank may share this processor.
                 std::thread::yield_now();
             } else if self.sleep(wake, until.map_or(Duration::MAX, |until| until.since(now))) {
@@ -236,20 +241,22 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     fn sleep(&mut self, wake: Option<BorrowedFd<'_>>, left: Duration) -> bool {
         let Some(sleep) = self.node.arm() else { return false };
         let busy = self.shared.is_some() && !self.group.is_idle();
-        let nap = sleep.min(left).min(if busy { NAP } else { Duration::MAX });
+        let timeout = sleep.min(left).min(if busy { MAX_SHARED_SLEEP } else { Duration::MAX });
         let mut descriptors = vec![PollFd::new(&self.node, PollFlags::IN)];
         descriptors.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
-        rendezvous::wait(&mut descriptors, nap);
+        rendezvous::wait(&mut descriptors, timeout);
         let woken = descriptors.get(1).is_some_and(|wake| !wake.revents().is_empty());
         drop(descriptors);
         self.node.process_event();
         woken
     }
 
-    /// Performs one collective and returns the buffer with its result.
+    /// Performs one collective and returns the buffer with its result. Results of earlier calls are discarded; each of
+    /// them restarts `timeout`.
     ///
     /// # Errors
-    /// The call is invalid, the group failed, or the time passed without a result.
+    /// Returns `Call` if the call is invalid, `Group` if the group failed, or `TimedOut` if no call completed for
+    /// `timeout`.
     pub fn run(
         &mut self,
         call: Call,
@@ -280,11 +287,11 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             moved = true;
             match event {
                 weft_xrdma::Event::Channel(event) => left.extend(self.ingest(event)),
-                other => self.take_meeting(other),
+                other => self.on_setup_event(other),
             }
         }
-        moved |= self.look_at_shared();
-        // A rank that left has written all of its messages before.
+        moved |= self.receive_shared();
+        // A rank writes all of its messages before it leaves, so they were received above.
         left.into_iter().for_each(|rank| self.group.peer_left(rank));
         self.advance();
         moved
@@ -295,7 +302,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let now = self.node.now();
         if let weft_msg::Event::Message { channel, message } = event {
             if !self.lanes.has(channel) {
-                self.take_hello(channel, message);
+                self.on_hello(channel, message);
                 return None;
             }
             let from = self.lanes.ingest(
@@ -321,15 +328,17 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         }
     }
 
-    fn look_at_shared(&mut self) -> bool {
+    /// Handles the messages that have arrived in shared memory. Returns `true` if there was one.
+    fn receive_shared(&mut self) -> bool {
         let now = self.node.now();
         let Self { node, lanes, group, shared, .. } = self;
         let mut moved = false;
         for from in (0..group.ranks()).filter(|&from| from != group.rank()).collect::<Vec<_>>() {
-            while let Some(came) = shared.as_mut().and_then(|shared| shared.receive(from, now)) {
-                let message = match came {
-                    Came::Slot(slot) => Message::Slot(slot),
-                    Came::Copied(bytes) => Message::Copied(bytes),
+            while let Some(received) = shared.as_mut().and_then(|shared| shared.receive(from, now))
+            {
+                let message = match received {
+                    Received::Slot(slot) => Message::Slot(slot),
+                    Received::Copied(bytes) => Message::Copied(bytes),
                 };
                 let net = MessageLink { context: node.context(), lanes, now };
                 let mut link = HostLink { net, shared: shared.as_mut() };
@@ -358,10 +367,10 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.advance();
     }
 
-    /// Waits until all ranks have called this.
+    /// Waits until all ranks have called this. `empty` is a buffer of no bytes.
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     pub fn barrier(&mut self, empty: B, timeout: Option<Duration>) -> Result<(), CommError> {
         let call = Call { collective: Collective::Barrier, ..Call::barrier() };
         self.run(call, empty, timeout).map(drop)
@@ -382,6 +391,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let _ = self.wait_quietly(until, |this| this.lanes.all().next().is_none());
     }
 
+    /// Polls until `done` returns `true`, or until `until`. Returns `true` if it is done.
     fn wait_quietly(&mut self, until: Instant, done: impl Fn(&Self) -> bool) -> bool {
         loop {
             self.progress();

@@ -60,7 +60,7 @@ pub enum CommError {
         /// The missing ranks.
         missing: String,
     },
-    /// Rank 0 refused this one, or another rank.
+    /// Rank 0 refused this rank or another one.
     #[error("rank 0 at {at} refused: {why}")]
     Refused {
         /// The address of rank 0.
@@ -92,7 +92,7 @@ pub enum CommError {
     /// The group failed.
     #[error(transparent)]
     Group(#[from] Error),
-    /// The call made no progress for too long.
+    /// No call completed in time.
     #[error("call {call} was not done in {after}; it waits for {whom}")]
     TimedOut {
         /// The call.
@@ -140,7 +140,7 @@ pub enum SharedError {
     /// Rank 0's file cannot be opened.
     #[error("{0}: shared memory is for ranks of one machine; is rank 0 on this one?")]
     NotFound(#[source] io::Error),
-    /// Rank 0 has not written the head of its file.
+    /// Rank 0 has not written the header of its file.
     #[error(
         "it has no content yet: shared memory is for ranks of one machine; is rank 0 on this one?"
     )]

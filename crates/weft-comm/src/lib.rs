@@ -14,7 +14,7 @@
 //!
 //! The device is the one that `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
 //!
-//! Ranks meet at rank 0's address; [`Communicator`] and [`Worker`] do this first:
+//! Ranks exchange their addresses at rank 0's address. [`Communicator::join`] does this first:
 //!
 //! ```
 //! use std::net::TcpListener;

@@ -35,7 +35,7 @@ pub struct Options {
     pub order: Option<Vec<usize>>,
     /// The algorithm of all-reduces of long buffers.
     pub algorithm: Algorithm,
-    /// Maximum bytes of a piece that is sent as one message.
+    /// Maximum length of a piece, which is sent as one message.
     pub piece: ByteCount,
     /// Maximum rate of shared memory between two ranks, bytes per second, to emulate a link.
     pub shm_rate: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Options {
     /// The job's token, which ranks present to each other; if not given, that of the environment
     /// ([`TOKEN_VARIABLE`]).
     pub token: Option<Token>,
-    /// Time that a process that connects to rank 0 has to name its rank.
+    /// The time in which a connection to rank 0 must identify its rank.
     pub hello_timeout: Duration,
 }
 
@@ -71,21 +71,22 @@ impl Default for Options {
     }
 }
 
-/// Maximum number of lanes; more between two ranks would be a mistake.
+/// Maximum number of lanes between two ranks.
 const MAX_LANES: usize = 64;
-/// Bounds of a piece, bytes: at least a row of elements, at most a message.
-const PIECES: [u64; 2] = [64, 16 << 20];
+/// Minimum and maximum of a piece in bytes.
+const PIECE_BYTES: [u64; 2] = [64, 16 << 20];
 
-/// Maximum memory that a rank posts for frames, and the maximum frame.
-const POSTED: u64 = 256 << 20;
-const MAX_FRAME: u32 = 1 << 20;
+/// Maximum memory in bytes that a rank posts for frames.
+const MAX_POSTED_BYTES: u64 = 256 << 20;
+/// Maximum length of a frame in bytes.
+const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 impl Options {
     /// Sets an option: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's
     /// (`weft_xrdma::Options::set`).
     ///
     /// # Errors
-    /// There is no such option, or its value is invalid.
+    /// Returns `Options` if there is no such option or its value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), CommError> {
         let refused =
             |error: &dyn fmt::Display| CommError::Options(format!("{name}={value}: {error}"));
@@ -111,7 +112,7 @@ impl Options {
     /// Reads the token of the environment if none is given.
     ///
     /// # Errors
-    /// `Token` if the environment's token is invalid or its file is readable by other users.
+    /// Returns `Token` if the environment's token is invalid or its file is readable by other users.
     pub(crate) fn find_token(&mut self) -> Result<(), CommError> {
         if self.token.is_none() {
             self.token = Token::from_environment(TOKEN_VARIABLE)?;
@@ -119,13 +120,16 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the options of the group.
+    /// Returns the configuration of the group.
+    ///
+    /// # Errors
+    /// Returns `Options` for the first option that is invalid.
     pub(crate) fn config(&self, ranks: usize) -> Result<Config, CommError> {
         let refuse = |why: String| Err(CommError::Options(why));
         if self.lanes == 0 || self.lanes > MAX_LANES {
             return refuse(format!("{} lanes, expected 1 to {MAX_LANES}", self.lanes));
         }
-        if self.piece.0 < PIECES[0] || self.piece.0 > PIECES[1] {
+        if self.piece.0 < PIECE_BYTES[0] || self.piece.0 > PIECE_BYTES[1] {
             return refuse(format!("pieces of {}, expected 64 B to 16 MiB", self.piece));
         }
         let mut order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
@@ -156,14 +160,14 @@ impl Options {
         Ok(config)
     }
 
-    /// Returns the node's options. If ranks are few, a piece is sent in its frame: a READ takes one
-    /// more round trip, but each possible frame needs posted memory.
+    /// Returns the node's options. If the memory that must be posted for it is below the limit, a piece is sent in its
+    /// frame: a READ takes one more round trip.
     pub(crate) fn node_for(&self, ranks: usize) -> weft_xrdma::Options {
         let mut node = self.node.clone();
         let piece = u32::try_from(self.piece.0).unwrap_or(u32::MAX).saturating_add(1024);
         let posted =
             ranks as u64 * self.lanes as u64 * u64::from(node.config.depth) * u64::from(piece);
-        if posted <= POSTED && piece <= MAX_FRAME {
+        if posted <= MAX_POSTED_BYTES && piece <= MAX_FRAME_BYTES {
             node.config.small = node.config.small.max(piece);
         }
         node

@@ -22,12 +22,12 @@ use crate::options::TOKEN_VARIABLE;
 pub(crate) const NAME: &str = "weft-coll-2";
 /// The word in place of a missing token.
 const NO_TOKEN: &str = "-";
-/// Maximum bytes of a line: a rank's is short, the answer has an address for each rank.
+/// Maximum length of a line in bytes: a rank's is short, the answer has an address for each rank.
 pub(crate) const MAX_LINE: usize = 1 << 20;
-/// The time limit of sending the answer.
+/// Maximum time to send the answer to a rank.
 const ANSWER_TIMEOUT: time::Duration = time::Duration::from_secs(2);
 /// The interval between attempts to reach rank 0 before it listens.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A rank and the address on which it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ pub(crate) struct Found {
     pub(crate) group: u64,
 }
 
+/// Returns the time of the monotonic clock.
 pub(crate) fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let positive = "the clock counts up from zero";
@@ -75,8 +76,9 @@ pub(crate) fn random() -> u64 {
 /// Exchanges the addresses of all ranks of a group at rank 0's address. Returns them by rank number.
 ///
 /// # Errors
-/// `NoToken` if other hosts reach the address and the job has no token; the address is not rank 0's, ranks do not
-/// join in time, or have different options.
+/// Returns `Rank` for an invalid number, `NoToken` if other hosts reach the address and the job has no token, `Socket`
+/// if rank 0 cannot be reached or cannot listen, `Missing` if ranks do not join in time, and `Refused` or `Options` if
+/// rank 0 refuses a rank.
 pub fn rendezvous(
     at: SocketAddr,
     member: &Member,
@@ -85,6 +87,10 @@ pub fn rendezvous(
     meet(at, member, timeout).map(|found| found.addresses)
 }
 
+/// Exchanges the addresses of all ranks at rank 0's address. Returns them with the group's number.
+///
+/// # Errors
+/// Returns the errors of [`rendezvous`].
 pub(crate) fn meet(at: SocketAddr, member: &Member, timeout: Duration) -> Result<Found, CommError> {
     let Member { rank, ranks, .. } = *member;
     if rank >= ranks {
@@ -92,77 +98,81 @@ pub(crate) fn meet(at: SocketAddr, member: &Member, timeout: Duration) -> Result
     }
     check_token(member.token.as_ref(), &[at])?;
     let until = now() + timeout;
-    if rank == 0 { gather(at, member, until) } else { ask(at, member, until) }
+    if rank == 0 { run_rank_zero(at, member, until) } else { run_other_rank(at, member, until) }
 }
 
+/// Checks that a job without a token uses addresses of this host only.
+///
 /// # Errors
-/// `NoToken` if other hosts reach one of these addresses and the job has no token.
+/// Returns `NoToken` if other hosts reach one of these addresses and the job has no token.
 pub(crate) fn check_token(token: Option<&Token>, at: &[SocketAddr]) -> Result<(), CommError> {
     let exposed = at.iter().find(|at| is_exposed(at.ip())).filter(|_| token.is_none());
     exposed.map_or(Ok(()), |&at| Err(CommError::NoToken { at, variable: TOKEN_VARIABLE }))
 }
 
 /// A rank that has joined: its address, and its connection, which rank 0 itself does not have.
-type Came = Option<(SocketAddr, Option<TcpStream>)>;
+type Joined = Option<(SocketAddr, Option<TcpStream>)>;
 
 /// Runs rank 0: receives every rank's line, and answers all.
-fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
+fn run_rank_zero(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
     let mut callers = Callers::listen(at, member.hello_timeout)?;
     let ranks = member.ranks;
-    let mut came: Vec<Came> = (0..ranks).map(|_| None).collect();
+    let mut joined: Vec<Joined> = (0..ranks).map(|_| None).collect();
     let own = member.address.unwrap_or_else(|| at.ip());
-    came[0] = Some((SocketAddr::new(own, member.port), None));
-    while came.iter().any(Option::is_none) {
+    joined[0] = Some((SocketAddr::new(own, member.port), None));
+    while joined.iter().any(Option::is_none) {
         let time = now();
         if time >= until {
-            let missing = (0..ranks).filter(|&rank| came[rank].is_none());
+            let missing = (0..ranks).filter(|&rank| joined[rank].is_none());
             let missing: Vec<String> = missing.map(|rank| rank.to_string()).collect();
-            let there = came.iter().flatten().count();
+            let joined_count = joined.iter().flatten().count();
             let missing = missing.join(", ");
-            answer(&mut came, &format!("error ranks {missing} did not come in time"));
-            return Err(CommError::Missing { at, came: there, ranks, missing });
+            answer(&mut joined, &format!("error ranks {missing} did not come in time"));
+            return Err(CommError::Missing { at, came: joined_count, ranks, missing });
         }
-        let Some((caller, line)) = callers.next(time, |head| member.is_shown_in(head)) else {
+        let Some((caller, line)) = callers.next(time, |head| member.has_token(head)) else {
             if callers.accept(time)? == 0 {
                 callers.wait(time, until);
             }
             continue;
         };
-        match parse_caller(&line, caller.peer, member, &came) {
-            Ok((rank, address)) => add_member(&mut came, rank, address, caller),
+        match parse_caller(&line, caller.peer, member, &joined) {
+            Ok((rank, address)) => add_member(&mut joined, rank, address, caller),
             Err(Unfit::Foreign(why)) => callers.refuse(caller, &why, time),
             Err(Unfit::Member(why)) => {
                 callers.refuse(caller, &why, time);
-                answer(&mut came, &format!("error {why}"));
+                answer(&mut joined, &format!("error {why}"));
                 return Err(CommError::Options(why));
             }
         }
     }
-    let addresses: Vec<SocketAddr> = came.iter().flatten().map(|(address, _)| *address).collect();
+    let addresses: Vec<SocketAddr> = joined.iter().flatten().map(|(address, _)| *address).collect();
     let group = random();
     let list: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    answer(&mut came, &format!("ok {group} {}", list.join(",")));
+    answer(&mut joined, &format!("ok {group} {}", list.join(",")));
     Ok(Found { addresses, group })
 }
 
 /// Adds a rank of the group.
-fn add_member(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
+fn add_member(joined: &mut [Joined], rank: usize, address: SocketAddr, caller: Caller) {
     // Rank 0 may listen on every address: this is the one by which others reach it.
-    if let (Some((own, _)), Ok(local)) = (&mut came[0], caller.connection.local_addr())
+    if let (Some((own, _)), Ok(local)) = (&mut joined[0], caller.connection.local_addr())
         && own.ip().is_unspecified()
     {
         own.set_ip(local.ip());
     }
-    came[rank] = Some((address, Some(caller.connection)));
+    joined[rank] = Some((address, Some(caller.connection)));
 }
 
-/// The reasons to refuse a connection.
+/// The reason to refuse a connection.
 enum Unfit {
+    /// The connection is of no rank of the job; others are not affected.
     Foreign(String),
+    /// The rank does not fit the group; the job ends.
     Member(String),
 }
 
-/// Waits for descriptors, or for a time.
+/// Waits until a descriptor is ready, at most for `timeout`, or an hour if it is longer.
 pub(crate) fn wait(descriptors: &mut [PollFd<'_>], timeout: Duration) {
     let nanos = timeout.as_nanos().min(3_600_000_000_000);
     let timeout = Timespec {
@@ -175,20 +185,21 @@ pub(crate) fn wait(descriptors: &mut [PollFd<'_>], timeout: Duration) {
 
 impl Member {
     /// Returns the word of its line that contains the token.
-    fn shown(&self) -> &str {
+    fn token_word(&self) -> &str {
         self.token.as_ref().map_or(NO_TOKEN, Token::reveal)
     }
 
     /// Returns `true` if the beginning of a line has the job's token.
-    fn is_shown_in(&self, head: &str) -> bool {
+    fn has_token(&self, head: &str) -> bool {
         let mut words = head.split_whitespace();
-        let (name, shown) = (words.next(), words.next());
+        let (name, presented) = (words.next(), words.next());
         // The last word may be incomplete.
-        name == Some(NAME) && words.next().is_some() && shown.is_some_and(|it| self.admits(it))
+        name == Some(NAME) && words.next().is_some() && presented.is_some_and(|it| self.admits(it))
     }
 
-    fn admits(&self, shown: &str) -> bool {
-        self.token.as_ref().map_or(shown == NO_TOKEN, |token| token.is(shown))
+    /// Returns `true` if this is the word of the job's token, or of its absence.
+    fn admits(&self, presented: &str) -> bool {
+        self.token.as_ref().map_or(presented == NO_TOKEN, |token| token.is(presented))
     }
 }
 
@@ -197,14 +208,14 @@ fn parse_caller(
     line: &str,
     peer: SocketAddr,
     member: &Member,
-    came: &[Came],
+    joined: &[Joined],
 ) -> Result<(usize, SocketAddr), Unfit> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [NAME, shown, rank, port, address, agreement] = words[..] else {
+    let [NAME, presented, rank, port, address, agreement] = words[..] else {
         return Err(Unfit::Foreign("this is rank 0 of a group, which you do not speak to".into()));
     };
-    if !member.admits(shown) {
-        return Err(Unfit::Foreign(match (&member.token, shown) {
+    if !member.admits(presented) {
+        return Err(Unfit::Foreign(match (&member.token, presented) {
             (Some(_), NO_TOKEN) => {
                 format!("this job has a token, and you show none: set {TOKEN_VARIABLE}")
             }
@@ -228,34 +239,37 @@ fn parse_caller(
         let (ours, theirs) = (&member.agreement, agreement);
         return Err(unfit(format!("rank 0 has {ours}, rank {rank} has {theirs}")));
     }
-    match came.get(rank) {
+    match joined.get(rank) {
         Some(None) => Ok((rank, SocketAddr::new(ip, port))),
         Some(Some((other, _))) => {
             Err(unfit(format!("{peer} says it is rank {rank}, which {other} is already")))
         }
-        None => Err(unfit(format!("{peer} says it is rank {rank} of {}", came.len()))),
+        None => Err(unfit(format!("{peer} says it is rank {rank} of {}", joined.len()))),
     }
 }
 
-fn answer(came: &mut [Came], what: &str) {
-    for connection in came.iter_mut().flatten().filter_map(|(_, connection)| connection.as_mut()) {
-        let told = connection
+/// Sends an answer to all ranks that have joined.
+fn answer(joined: &mut [Joined], what: &str) {
+    for connection in joined.iter_mut().flatten().filter_map(|(_, connection)| connection.as_mut())
+    {
+        let sent = connection
             .set_nonblocking(false)
             .and_then(|()| connection.set_write_timeout(Some(ANSWER_TIMEOUT)))
             .and_then(|()| writeln!(connection, "{NAME} {what}"));
         // A rank that has disconnected is found missing when channels are opened.
-        drop(told);
+        drop(sent);
     }
 }
 
-fn line_of(connection: &TcpStream) -> std::io::Result<String> {
+/// Reads the line of rank 0's answer.
+fn read_line_from(connection: &TcpStream) -> std::io::Result<String> {
     let mut line = String::new();
     BufReader::new(connection.take(MAX_LINE as u64)).read_line(&mut line)?;
     Ok(line)
 }
 
 /// Runs the other ranks: each sends its line and receives the addresses of all.
-fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
+fn run_other_rank(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
     let Member { rank, port, address, agreement, .. } = member;
     let doing = || format!("asking rank 0 at {at}");
     let mut connection = loop {
@@ -264,17 +278,17 @@ fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommErr
             Ok(connection) => break connection,
             Err(error) if until <= now() => return Err(socket(doing())(error)),
             // Rank 0 does not listen yet.
-            Err(_) => wait(&mut [], AGAIN),
+            Err(_) => wait(&mut [], RETRY_INTERVAL),
         }
     };
     let address = address.map_or("-".into(), |address| address.to_string());
-    let shown = member.shown();
-    writeln!(connection, "{NAME} {shown} {rank} {port} {address} {agreement}")
+    let presented = member.token_word();
+    writeln!(connection, "{NAME} {presented} {rank} {port} {address} {agreement}")
         .map_err(socket(doing()))?;
     // If a rank is missing at the deadline, rank 0 sends an error, so wait longer than rank 0 does.
     let left = time::Duration::from_nanos(until.since(now()).as_nanos()) + 2 * ANSWER_TIMEOUT;
     connection.set_read_timeout(Some(left)).map_err(socket(doing()))?;
-    let line = line_of(&connection).map_err(socket(doing()))?;
+    let line = read_line_from(&connection).map_err(socket(doing()))?;
     read_answer(&line, member.ranks).map_err(|why| CommError::Refused { at, why })
 }
 

@@ -33,16 +33,18 @@ impl fmt::Debug for Buffer {
 
 /// The interval at which the thread publishes the rank that it waits for.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
-const NOBODY: usize = usize::MAX;
+/// The value for no rank.
+const NO_RANK: usize = usize::MAX;
 
-struct Order {
+/// A call with its buffer, for the thread.
+struct Request {
     call: Call,
     buffer: Buffer,
     outcome: Arc<Outcome>,
 }
 
 /// The result of a call, with its buffer, which the waiting caller drops.
-type Done = (Result<(), PendingError>, Option<Buffer>);
+type Completion = (Result<(), PendingError>, Option<Buffer>);
 
 /// The reason that a collective in progress has failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -62,14 +64,15 @@ pub enum PendingError {
     Group(#[from] Error),
 }
 
+/// The shared state of a call and its caller.
 #[derive(Default)]
 struct Outcome {
-    done: Mutex<Option<Done>>,
+    done: Mutex<Option<Completion>>,
     changed: Condvar,
 }
 
 impl Outcome {
-    fn lock(&self) -> MutexGuard<'_, Option<Done>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Completion>> {
         self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -82,7 +85,7 @@ impl Outcome {
 /// A rank on its own thread. The thread leaves the group when this is dropped.
 #[derive(Debug)]
 pub struct Worker {
-    orders: Option<Sender<Order>>,
+    requests: Option<Sender<Request>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     waits_for: Arc<AtomicUsize>,
@@ -101,7 +104,7 @@ impl fmt::Debug for Pending {
     }
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.call)
     }
@@ -111,24 +114,24 @@ impl Worker {
     /// Starts a thread for a rank.
     ///
     /// # Errors
-    /// The kernel has no descriptor or thread left.
+    /// Returns `Socket` if the kernel has no descriptor or thread left.
     pub fn start(rank: Communicator<Buffer>) -> Result<Self, CommError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = Arc::new(eventfd(0, flags).map_err(socket("an eventfd"))?);
-        let (orders, taken) = channel();
-        let waits_for = Arc::new(AtomicUsize::new(NOBODY));
-        let (woken, whom) = (Arc::clone(&wake), Arc::clone(&waits_for));
+        let (requests, queue) = channel();
+        let waits_for = Arc::new(AtomicUsize::new(NO_RANK));
+        let (woken, published) = (Arc::clone(&wake), Arc::clone(&waits_for));
         let builder = std::thread::Builder::new().name("weft-coll".into());
-        let thread = builder.spawn(move || serve(rank, &taken, &woken, &whom));
+        let thread = builder.spawn(move || serve(rank, &queue, &woken, &published));
         let thread = Some(thread.map_err(socket("a thread"))?);
-        Ok(Self { orders: Some(orders), wake, thread, waits_for })
+        Ok(Self { requests: Some(requests), wake, thread, waits_for })
     }
 
     /// Starts a collective. Calls are executed in the order in which they are made here.
     pub fn submit(&self, call: Call, buffer: Buffer) -> Pending {
         let outcome = Arc::new(Outcome::default());
-        let order = Order { call, buffer, outcome: Arc::clone(&outcome) };
-        let sent = self.orders.as_ref().map(|orders| orders.send(order));
+        let request = Request { call, buffer, outcome: Arc::clone(&outcome) };
+        let sent = self.requests.as_ref().map(|requests| requests.send(request));
         if let Some(Err(refused)) = sent {
             refused.0.outcome.set(Err(PendingError::Ended), Some(refused.0.buffer));
         }
@@ -144,7 +147,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.orders = None;
+        self.requests = None;
         self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -169,24 +172,24 @@ impl Pending {
 
     /// Returns the rank that the group has been waiting for, if any.
     pub fn waits_for(&self) -> Option<usize> {
-        Some(self.waits_for.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
+        Some(self.waits_for.load(Ordering::Relaxed)).filter(|&rank| rank != NO_RANK)
     }
 }
 
 /// Runs the thread: performs calls in order and leaves the group at the end.
 fn serve(
     mut rank: Communicator<Buffer>,
-    orders: &Receiver<Order>,
+    requests: &Receiver<Request>,
     wake: &OwnedFd,
-    whom: &AtomicUsize,
+    waits_for: &AtomicUsize,
 ) {
     let mut pending: BTreeMap<u64, Arc<Outcome>> = BTreeMap::new();
     loop {
         let mut counted = [0; 8];
         let _ = rustix::io::read(wake, &mut counted);
         loop {
-            match orders.try_recv() {
-                Ok(Order { call, buffer, outcome }) => match rank.submit(call, buffer) {
+            match requests.try_recv() {
+                Ok(Request { call, buffer, outcome }) => match rank.submit(call, buffer) {
                     Ok(number) => drop(pending.insert(number, outcome)),
                     Err(error) => outcome.set(Err(error.into()), None),
                 },
@@ -201,12 +204,12 @@ fn serve(
         }
         match rank.wait(Some(wake.as_fd()), Some(PUBLISH_INTERVAL)) {
             Some(event) => {
-                whom.store(NOBODY, Ordering::Relaxed);
+                waits_for.store(NO_RANK, Ordering::Relaxed);
                 if let Some(outcome) = pending.remove(&event.call) {
                     outcome.set(event.result.map_err(PendingError::from), Some(event.buffer));
                 }
             }
-            None => whom.store(rank.waits_for().unwrap_or(NOBODY), Ordering::Relaxed),
+            None => waits_for.store(rank.waits_for().unwrap_or(NO_RANK), Ordering::Relaxed),
         }
     }
 }

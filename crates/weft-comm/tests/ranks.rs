@@ -46,16 +46,16 @@ fn free() -> SocketAddr {
 /// Waits for a rank. Returns `true` if it succeeded, and its output.
 fn outcome(child: Child) -> (bool, String) {
     let output = child.wait_with_output().expect("it ends");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 fn all_right(children: Vec<Child>, rounds: usize) {
     for (rank, child) in children.into_iter().enumerate() {
-        let (ended, said) = outcome(child);
-        assert!(ended, "rank {rank}: {said}");
-        let right = said.lines().filter(|line| line.ends_with(", 0 wrong")).count();
-        assert_eq!(right, rounds, "rank {rank}: {said}");
+        let (ended, output) = outcome(child);
+        assert!(ended, "rank {rank}: {output}");
+        let right = output.lines().filter(|line| line.ends_with(", 0 wrong")).count();
+        assert_eq!(right, rounds, "rank {rank}: {output}");
     }
 }
 
@@ -84,8 +84,8 @@ fn a_rank_with_another_token_does_not_join_and_the_others_do_not_notice() {
             Some(token) => pending_peer.env(TOKEN_VARIABLE, token.reveal()),
             None => pending_peer.env_remove(TOKEN_VARIABLE),
         };
-        let (ended, said) = outcome(pending_peer.spawn().unwrap());
-        assert!(!ended && said.contains("token") && said.contains(TOKEN_VARIABLE), "{said}");
+        let (ended, output) = outcome(pending_peer.spawn().unwrap());
+        assert!(!ended && output.contains("token") && output.contains(TOKEN_VARIABLE), "{output}");
         let one = start(1).spawn().unwrap();
         all_right(vec![zero, one], 1);
     }
@@ -117,8 +117,8 @@ fn a_killed_rank_is_named_by_the_others() {
         std::thread::spawn(move || BufReader::new(out).lines().for_each(drop));
     }
     for (rank, child) in children.into_iter().enumerate().take(2) {
-        let (ended, said) = outcome(child);
-        assert!(!ended && said.contains("rank 2 is gone"), "rank {rank}: {said}");
+        let (ended, output) = outcome(child);
+        assert!(!ended && output.contains("rank 2 is gone"), "rank {rank}: {output}");
     }
 }
 
@@ -147,12 +147,12 @@ fn sums_are_right_while_a_path_loses_packets_and_one_dies() {
     }
     let rounds = [10, 12, 12, 12];
     for ((rank, child), rounds) in children.into_iter().enumerate().zip(rounds) {
-        let (ended, said) = outcome(child);
-        assert!(ended, "rank {rank}: {said}");
+        let (ended, output) = outcome(child);
+        assert!(ended, "rank {rank}: {output}");
         assert_eq!(
-            said.lines().filter(|line| line.ends_with(", 0 wrong")).count(),
+            output.lines().filter(|line| line.ends_with(", 0 wrong")).count(),
             rounds,
-            "{said}"
+            "{output}"
         );
     }
 }

@@ -36,13 +36,13 @@ const INTERRUPTED: i32 = 130;
 /// Runs the demonstration, prints its table and writes its page.
 ///
 /// # Errors
-/// The network cannot be built, a measurement fails, or the page cannot be written.
+/// Returns an error if the network cannot be built, a measurement fails, or the page cannot be written.
 pub fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     let mut stage = stage(&arguments, &bar)?;
     let outcome = perform(stage.as_mut(), |step| bar.set_message(step.to_owned()));
-    // Takes the lab down before anything is printed.
+    // The lab is removed before anything is printed.
     drop(stage);
     bar.finish_and_clear();
     let outcome = outcome?;
@@ -65,7 +65,7 @@ fn stage(arguments: &Args, bar: &ProgressBar) -> Result<Box<dyn Stage>> {
     let name = format!("demo-{}", std::process::id());
     let interrupted = name.clone();
     ctrlc::set_handler(move || {
-        // The next lab removes whatever stays.
+        // The next lab removes the remains.
         let _ = Lab::down(&interrupted);
         exit(INTERRUPTED);
     })

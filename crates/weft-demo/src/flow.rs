@@ -1,4 +1,4 @@
-//! One running flow of any contender: a thread for each end, and the result.
+//! One running flow of a contender: a thread for each end, and the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use weft_transport::TransportConfig;
 
 use super::goodput::Goodput;
 
-/// A flow to be opened.
+/// The settings of a flow to be opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct FlowConfig {
     pub(super) transport: TransportConfig,
     pub(super) plan: Plan,
     pub(super) span: Duration,
 }
 
-impl Wanted {
+impl FlowConfig {
     pub(super) fn duration(&self) -> weft_units::Duration {
         let nanos = u64::try_from(self.span.as_nanos()).expect("an act lasts seconds");
         weft_units::Duration::from_nanos(nanos)
@@ -29,15 +29,15 @@ impl Wanted {
 /// The result of a flow.
 #[derive(Debug)]
 pub(super) struct Finished {
-    /// Bytes that arrived over time.
+    /// Bytes received over time.
     pub(super) goodput: Goodput,
     /// Latency of each message or request.
     pub(super) latency: LatencyMicros,
-    /// The cipher of its packets.
+    /// The cipher of its packets; `None` without encryption.
     pub(super) cipher: Option<String>,
 }
 
-/// A flow under way.
+/// A running flow.
 #[derive(Debug)]
 pub(super) struct Running {
     sender: JoinHandle<Result<Finished>>,
@@ -48,16 +48,16 @@ impl Running {
         Self { sender }
     }
 
-    /// Waits for its end and returns the result.
+    /// Waits for the end of the flow and returns the result.
     ///
     /// # Errors
-    /// An end failed before the flow's time was over.
+    /// Returns an error if a client, a server or a thread failed.
     pub(super) fn finish(self) -> Result<Finished> {
         self.sender.join().map_err(|_| anyhow!("the flow's thread panicked"))?
     }
 }
 
-/// Runs both ends, each on a thread of its own.
+/// Starts both ends, each on its own thread, and returns the running flow.
 pub(super) fn start(client: Client, mut server: Server) -> Running {
     Running::new(thread::spawn(move || {
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,16 +1,16 @@
-//! Bytes that arrived over time, and the time that a transfer took to recover.
+//! Bytes received over time, and the time that a transfer takes to recover.
 
 use serde::Serialize;
 use weft_perf::Series;
 
-/// Intervals of a window in which goodput is averaged.
+/// Number of intervals of a window in which goodput is averaged.
 const WINDOW: usize = 5;
-/// Time before a failure whose goodput is the reference for recovery, seconds.
-const BEFORE: f64 = 0.5;
-/// A transfer has recovered at this share of its reference. Three paths of four carry 75 %; a busy machine takes some.
-const BACK: f64 = 0.6;
+/// Length of the time before a failure whose goodput is the reference for recovery, seconds.
+const REFERENCE_SECONDS: f64 = 0.5;
+/// Share of its reference at which a transfer has recovered. Three paths of four carry 75 %, and a busy machine less.
+const RECOVERED_SHARE: f64 = 0.6;
 
-/// Bytes in intervals of 10 ms, from the first arrival on.
+/// Bytes received in intervals of 10 ms, from the first arrival on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Goodput {
     start_ns: u64,
@@ -37,7 +37,7 @@ impl Goodput {
         self.bytes[interval] += bytes;
     }
 
-    /// Returns its duration, seconds.
+    /// Returns the duration of the series, seconds.
     #[cfg(test)]
     pub(super) fn seconds(&self) -> f64 {
         self.bytes.len() as f64 * interval_seconds()
@@ -48,14 +48,14 @@ impl Goodput {
         now_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
-    /// Returns the mean between two times, bits per second.
+    /// Returns the mean goodput between two times, which are in seconds from the first arrival; bits per second.
     pub(super) fn mean_bps(&self, from: f64, until: f64) -> f64 {
         let (first, last) = (interval_of(from), interval_of(until).max(interval_of(from) + 1));
         let bytes: u64 = (first..last).map(|interval| self.at(interval)).sum();
         8.0 * bytes as f64 / ((last - first) as f64 * interval_seconds())
     }
 
-    /// Returns time and bits per second of each interval.
+    /// Returns the start in seconds and the bits per second of each interval.
     pub(super) fn points(&self) -> Vec<(f64, f64)> {
         let point = |(interval, &bytes): (usize, &u64)| {
             (interval as f64 * interval_seconds(), 8.0 * bytes as f64 / interval_seconds())
@@ -63,25 +63,25 @@ impl Goodput {
         self.bytes.iter().enumerate().map(point).collect()
     }
 
-    /// Returns the mean of the half second before a failure, bits per second: the reference for recovery.
+    /// Returns the mean goodput of the half second before a failure, bits per second: the reference for recovery.
     pub(super) fn before(&self, failed_at: f64) -> f64 {
-        self.mean_bps((failed_at - BEFORE).max(0.0), failed_at)
+        self.mean_bps((failed_at - REFERENCE_SECONDS).max(0.0), failed_at)
     }
 
-    /// Returns the seconds from a failure until the transfer ran at 60 % of its reference for 50 ms; zero when no
-    /// interval is below that, `None` if it did not recover or moved nothing before.
+    /// Returns the seconds from a failure until the transfer runs at 60 % of its reference or more for 50 ms; zero if
+    /// it does so at once, `None` if it does not recover or carried nothing before.
     pub(super) fn back_after(&self, failed_at: f64) -> Option<f64> {
-        let usual = self.before(failed_at);
-        if usual == 0.0 {
+        let reference = self.before(failed_at);
+        if reference == 0.0 {
             return None;
         }
         let interval_bps = |interval| 8.0 * self.at(interval) as f64 / interval_seconds();
-        // A burst of queued data does not make up for an outage.
-        let clipped = |interval| interval_bps(interval).min(usual);
+        // A burst of queued data must not compensate for an outage.
+        let clipped = |interval| interval_bps(interval).min(reference);
         let failed = interval_of(failed_at);
         let back = (failed..self.bytes.len().saturating_sub(WINDOW)).find(|&first| {
             let window = first..first + WINDOW;
-            window.map(clipped).sum::<f64>() / WINDOW as f64 >= BACK * usual
+            window.map(clipped).sum::<f64>() / WINDOW as f64 >= RECOVERED_SHARE * reference
         })?;
         Some((back as f64 * interval_seconds() - failed_at).max(0.0))
     }
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_lasts_until_the_transfer_is_back_to_stay() {
+    fn an_outage_lasts_until_a_whole_window_has_recovered() {
         let outage = intervals(&[(100, 1000), (20, 0), (1, 5000), (10, 0), (100, 750)]);
         let back = outage.back_after(1.0).unwrap();
         assert!((back - 0.31).abs() < 0.02, "{back}");
     }
 
     #[test]
-    fn no_dip_is_no_time_and_no_return_is_none() {
+    fn no_outage_takes_no_time_and_no_recovery_is_none() {
         assert_eq!(intervals(&[(200, 1000)]).back_after(1.0), Some(0.0));
         assert_eq!(intervals(&[(100, 1000), (100, 500)]).back_after(1.0), None);
         assert_eq!(intervals(&[]).back_after(1.0), None);

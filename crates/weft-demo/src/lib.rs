@@ -1,8 +1,8 @@
 //! `weft demo`: the same two hosts and four paths for each contender, first while one path
-//! loses 1 % of its packets, then while another dies and is repaired two seconds later.
+//! loses 1 % of its packets, then while another fails and is repaired two seconds later.
 //!
-//! A contender that uses one path is given the unlucky one: the lossy path in the first act, the
-//! dying one in the second. That is what a fabric's hash does to one flow in four.
+//! A contender that uses one path gets the impaired one: the lossy path in the first act, the failing
+//! one in the second. A fabric's hash of four paths does the same to one flow in four.
 //!
 //! ```
 //! use clap::Parser;
@@ -19,7 +19,7 @@
 //! # Ok::<(), clap::Error>(())
 //! ```
 //!
-//! `weft_demo::run` then plays both acts, which takes half a minute, prints the table and writes the page.
+//! `weft_demo::run` then runs both acts, which takes half a minute, prints the table and writes the page.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "acts follow one another in real time")]
@@ -47,9 +47,9 @@ use flow::Running;
 use goodput::Goodput;
 use stage::{Condition, Route, Stage};
 
-/// Disjoint paths of the fabric.
+/// Number of disjoint paths of the fabric.
 pub(crate) const PATHS: usize = 4;
-/// Source ports of a multipath connection: enough for the hash to reach every path.
+/// Number of source ports of a multipath connection: enough for the hash to reach every path.
 const ENTROPIES: u16 = 8;
 const LOSSY_PATH: usize = 1;
 const DYING_PATH: usize = 2;
@@ -63,8 +63,8 @@ const DEAD: Duration = Duration::from_millis(2000);
 /// Duration after the repair.
 const REPAIRED: Duration = Duration::from_millis(1500);
 
-/// Time at the beginning of each part that averages leave out, seconds.
-const SETTLE: f64 = 0.25;
+/// Time at the beginning of each part that averages exclude, seconds.
+const WARM_UP: f64 = 0.25;
 
 const BULK_MESSAGE: u32 = 1 << 20;
 const BULK_OUTSTANDING: u32 = 8;
@@ -100,7 +100,7 @@ impl Contender {
             Self::KernelTcp | Self::SinglePath => BaseProfile::Single.config(1),
             Self::Weft => AgentConfig::ethernet(ENTROPIES),
         };
-        // As TCP does, wait for a repair instead of giving the peer up.
+        // The connection waits for a repair, as TCP does, and does not time out before.
         TransportConfig { peer_timeout: weft_units::Duration::from_secs(20), ..config }
     }
 }
@@ -109,21 +109,22 @@ impl Contender {
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: Contender,
-    /// The cipher of its packets.
+    /// The cipher of its packets; `None` without encryption.
     pub(crate) cipher: Option<String>,
-    /// Bulk transfer while every path is well.
+    /// Goodput of the bulk transfer while every path is healthy, bits per second.
     pub(crate) healthy_bps: f64,
-    /// Bulk transfer while a path loses packets.
+    /// Goodput of the bulk transfer while a path loses packets, bits per second.
     pub(crate) lossy_bps: f64,
     /// Round trips of requests while a path loses packets.
     pub(crate) lossy_latency_us: LatencyMicros,
-    /// Time from a path's failure until the bulk transfer recovered; `None` if it did not.
+    /// Time from a path's failure until the bulk transfer recovered, seconds; `None` if it did not.
     pub(crate) back_after_seconds: Option<f64>,
-    /// Bulk transfer in the half second before the path's failure: the reference for recovery.
+    /// Goodput of the bulk transfer in the half second before the path's failure, bits per second: the reference for
+    /// recovery.
     pub(crate) before_death_bps: f64,
-    /// Bulk transfer at the end, a second and more after the path's repair.
+    /// Goodput of the bulk transfer at the end, a second and more after the path's repair, bits per second.
     pub(crate) after_repair_bps: f64,
-    /// Longest round trip of a request around a path's death.
+    /// Longest round trip of a request in the act in which a path fails, seconds.
     pub(crate) longest_wait_seconds: f64,
     loss: Act,
     death: Act,
@@ -136,7 +137,7 @@ struct Act {
     events: Vec<(f64, &'static str)>,
 }
 
-/// The whole demonstration.
+/// The results of the demonstration.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     /// The stage that it ran on.
@@ -147,7 +148,7 @@ pub(crate) struct Outcome {
 /// Runs every contender that the stage can carry. Calls `observe` with each step's name.
 ///
 /// # Errors
-/// A flow cannot be opened or ends in an error.
+/// Returns an error if a path cannot be changed, or if a flow cannot be opened or ends in an error.
 pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Result<Outcome> {
     let mut rows = vec![];
     for contender in [Contender::KernelTcp, Contender::SinglePath, Contender::Weft] {
@@ -165,10 +166,10 @@ pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> R
         rows.push(Row {
             contender,
             cipher,
-            healthy_bps: loss.goodput.mean_bps(SETTLE, loss.events[0].0),
+            healthy_bps: loss.goodput.mean_bps(WARM_UP, loss.events[0].0),
             lossy_bps: {
                 let lossy_at = loss.events[0].0;
-                loss.goodput.mean_bps(lossy_at + SETTLE, lossy_at + LOSSY.as_secs_f64() - 0.1)
+                loss.goodput.mean_bps(lossy_at + WARM_UP, lossy_at + LOSSY.as_secs_f64() - 0.1)
             },
             lossy_latency_us,
             back_after_seconds: death.goodput.back_after(dead_at),
@@ -182,8 +183,8 @@ pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> R
     Ok(Outcome { stage: stage.about(), rows })
 }
 
-/// Runs the first act: healthy, then one path loses packets. Requests share the processors with the bulk transfer all the
-/// time, so that a loss of goodput is due to the path; only requests of the second part count.
+/// Runs the first act: all paths are healthy, then one loses packets. Requests run beside the bulk transfer all the
+/// time, so that a lower goodput is due to the path and not to the processors; only requests of the second part count.
 fn loss_act(
     stage: &mut dyn Stage,
     contender: Contender,
@@ -199,7 +200,7 @@ fn loss_act(
     Ok((act, requests.latency, bulk.cipher))
 }
 
-/// Runs the second act: one path loses packets throughout, another fails and is repaired.
+/// Runs the second act: one path loses packets all the time, another fails and is repaired.
 fn death_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
     stage.reset()?;
     stage.set(LOSSY_PATH, Condition::Lossy)?;
@@ -219,7 +220,7 @@ fn death_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, Latenc
 
 impl Act {
     fn new(goodput: Goodput, events: &[(u64, &'static str)]) -> Self {
-        let events = events.iter().map(|&(at, what)| (goodput.seconds_at(at), what)).collect();
+        let events = events.iter().map(|&(at, label)| (goodput.seconds_at(at), label)).collect();
         Self { goodput, events }
     }
 }
@@ -240,7 +241,7 @@ fn start(
         TestKind::Latency | TestKind::Messages => (REQUEST_BYTES, 1),
     };
     let plan = Plan::new(kind, size, outstanding, false)?;
-    let flow = flow::Wanted { transport: contender.transport(), plan, span };
+    let flow = flow::FlowConfig { transport: contender.transport(), plan, span };
     let (client, server) = stage.open(&flow, contender.route(unlucky))?;
     Ok(flow::start(client, server))
 }

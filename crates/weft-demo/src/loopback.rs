@@ -1,4 +1,4 @@
-//! The stage that needs no rights: loopback sockets with the agent's emulator between them.
+//! The stage without root privileges: loopback sockets with the emulator of weft-perf between them.
 
 use std::net::TcpStream;
 
@@ -9,10 +9,10 @@ use weft_udp::WaitMode;
 use weft_units::{BitRate, Duration, Seed};
 
 use super::PATHS;
-use super::flow::Wanted;
+use super::flow::FlowConfig;
 use super::stage::{Condition, Route, Stage, until_on_route};
 
-/// Rate of each path: less than one relay thread carries on a small machine.
+/// Rate of each path: less than the relay's thread can forward on a small machine.
 const PATH_RATE: BitRate = BitRate::bps(100_000_000).expect("not zero");
 const ONE_WAY_DELAY: Duration = Duration::from_micros(50);
 const LOSS_PER_MILLION: u32 = 10_000;
@@ -55,7 +55,7 @@ impl Stage for Loopback {
         Ok(())
     }
 
-    fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
+    fn open(&mut self, flow: &FlowConfig, route: Route) -> Result<(Client, Server)> {
         let loopback = ([127, 0, 0, 1], 0).into();
         let server = Server::open(&ServerConfig {
             encryption: weft_udp::SealConfig::default(),

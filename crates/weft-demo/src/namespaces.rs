@@ -1,4 +1,4 @@
-//! The stage as root: network namespaces, kernel ECMP routers, four spines.
+//! The stage with root privileges: network namespaces, kernel ECMP routers, four spines.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -9,13 +9,13 @@ use weft_perf::{Client, ClientConfig, Server, ServerConfig};
 use weft_udp::WaitMode;
 
 use super::PATHS;
-use super::flow::Wanted;
+use super::flow::FlowConfig;
 use super::stage::{Condition, Route, Stage, until_on_route};
 
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// A lab, taken down on drop.
+/// A lab, which is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     lab: Lab,
@@ -25,7 +25,7 @@ impl Namespaces {
     /// Builds the lab.
     ///
     /// # Errors
-    /// See [`Lab::up`].
+    /// Returns the error of [`Lab::up`].
     pub(crate) fn up(name: &str) -> Result<Self> {
         let spec = LabSpec { spines: PATHS, ..LabSpec::named(name) };
         Ok(Self { lab: Lab::up(&spec)? })
@@ -61,7 +61,7 @@ impl Stage for Namespaces {
         Ok(self.lab.impair(&format!("l0-s{path}"), Direction::Both, &impairment)?)
     }
 
-    fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
+    fn open(&mut self, flow: &FlowConfig, route: Route) -> Result<(Client, Server)> {
         let config = ServerConfig {
             encryption: weft_udp::SealConfig::default(),
             local: self.address(1, 0),

@@ -1,4 +1,4 @@
-//! The results for people: a table, a sentence, a page.
+//! The results as text for people: a table, a sentence, and a page.
 
 use weft_perf::LatencyMicros;
 use weft_report::{
@@ -87,7 +87,7 @@ fn table(outcome: &Outcome) -> Table {
     table
 }
 
-/// Steps of a series in a mean; each is 10 ms.
+/// Returns a recovery time as text; times below the 10 ms of an interval are not resolved.
 fn back_after(seconds: f64) -> String {
     if seconds < 0.01 { "< 10 ms".into() } else { Unit::Seconds.format(seconds) }
 }
@@ -135,7 +135,7 @@ fn line(row: &Row, act: &Act) -> Series {
     Series::new(row.contender.name(), smoothed(&act.goodput.points()))
 }
 
-/// Returns means over 30 ms: smooth enough to read, short enough to show an outage.
+/// Returns the means of three neighbouring points, 30 ms: smooth enough to read, short enough to show an outage.
 fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points
         .windows(3)
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_says_what_the_numbers_say() {
+    fn the_sentence_agrees_with_the_numbers() {
         let want = "With 1% loss on one of 4 paths Weft keeps 80% of its throughput, a flow bound to \
                     that path 10%; when a path dies Weft was back after < 10 ms, a flow bound to it \
                     was not back at the end, at 3 Gb/s against 9 Gb/s before it (the path is repaired \
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_stood_still_already_is_not_said_to_have_been_stopped() {
+    fn a_transfer_that_carried_nothing_before_is_reported_as_such() {
         let mut outcome = outcome();
         outcome.rows[0].before_death_bps = 0.0;
         let text = meaning(&outcome);
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_was_not_back_has_a_dash_in_the_table() {
+    fn a_transfer_that_did_not_recover_has_a_dash_in_the_table() {
         let text = table(&outcome()).to_string();
         let single = text.lines().find(|line| line.starts_with("Weft, one path")).unwrap();
         assert!(single.contains("–") && single.contains("10 Gb/s"), "{text}");
     }
 
     #[test]
-    fn a_page_is_made_even_of_flows_that_moved_nothing() {
+    fn a_page_is_made_of_flows_that_carried_nothing() {
         assert!(report(&outcome()).to_html().contains("No data."));
     }
 }

@@ -6,19 +6,19 @@ use anyhow::{Result, bail};
 use weft_perf::{Client, Server};
 
 use super::PATHS;
-use super::flow::Wanted;
+use super::flow::FlowConfig;
 
 /// The condition of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Healthy,
-    /// Loses 1 % in both directions.
+    /// The path loses 1 % of the packets in both directions.
     Lossy,
-    /// Drops every packet silently.
+    /// The path drops every packet silently.
     Dead,
 }
 
-/// The paths that a flow is to use.
+/// The paths that a flow uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Only(usize),
@@ -26,7 +26,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Returns `true` if source ports that take these paths fit the route.
+    /// Returns `true` if source ports that take `paths` use exactly the paths of this route.
     fn fits(self, paths: &[usize]) -> bool {
         match self {
             Self::Only(path) => paths == [path],
@@ -37,53 +37,57 @@ impl Route {
 
 /// Two hosts and [`PATHS`] paths between them.
 pub(crate) trait Stage {
-    /// Returns its description, one line.
+    /// Returns the description of the stage, one line.
     fn about(&self) -> String;
 
-    /// Ends the last act's flows and mends every path.
+    /// Repairs every path for the next act.
     ///
     /// # Errors
-    /// A path cannot be changed.
+    /// Returns an error if a path cannot be changed.
     fn reset(&mut self) -> Result<()>;
 
     /// Changes a path under running traffic.
     ///
     /// # Errors
-    /// The path cannot be changed.
+    /// Returns an error if the path cannot be changed.
     fn set(&mut self, path: usize, condition: Condition) -> Result<()>;
 
     /// Opens both ends of a flow that takes `route`.
     ///
     /// # Errors
-    /// Sockets cannot be opened, or no port takes the route.
-    fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)>;
+    /// Returns an error if sockets cannot be opened, or no source port takes the route.
+    fn open(&mut self, flow: &FlowConfig, route: Route) -> Result<(Client, Server)>;
 
     /// Returns `true` if kernel TCP can run over the same paths.
     fn carries_tcp(&self) -> bool;
 
-    /// Opens a TCP connection whose packets take `path`; returns sender and receiver.
+    /// Opens a TCP connection whose packets take `path`, and returns its sender and its receiver.
     ///
     /// # Errors
-    /// The connection cannot be opened, or the stage carries no TCP.
+    /// Returns an error if the connection cannot be opened, or if the stage does not carry TCP.
     fn open_tcp(&mut self, path: usize) -> Result<(TcpStream, TcpStream)>;
 }
 
-/// Attempts to get source ports that take a route: the kernel draws them at random.
-const ATTEMPTS: usize = 1000;
+/// Maximum number of attempts to get source ports that take a route: the kernel draws them at random.
+const MAX_ATTEMPTS: usize = 1000;
 
-/// Opens clients with `open` until the source ports of one take `route`; `paths_of` returns the paths of its ports.
+/// Calls `open` until the source ports of a result take `route`, and returns that result. `paths_of` returns the paths
+/// of its ports.
+///
+/// # Errors
+/// Returns an error if no source port takes the route in [`MAX_ATTEMPTS`] attempts, or the first error of a function.
 pub(super) fn until_on_route<T>(
     route: Route,
     mut open: impl FnMut() -> Result<T>,
     mut paths_of: impl FnMut(&mut T) -> Result<Vec<usize>>,
 ) -> Result<T> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let mut opened = open()?;
         if route.fits(&paths_of(&mut opened)?) {
             return Ok(opened);
         }
     }
-    bail!("no source port takes {route:?} in {ATTEMPTS} attempts")
+    bail!("no source port takes {route:?} in {MAX_ATTEMPTS} attempts")
 }
 
 #[cfg(test)]
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_drawn_until_they_fit_and_not_for_ever() {
+    fn ports_are_drawn_until_they_fit_and_a_limited_number_of_times() {
         let mut next = 0;
         let mut open = || {
             next += 1;

@@ -1,4 +1,4 @@
-//! The same load over kernel TCP.
+//! The load of the demonstration over kernel TCP.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,12 +14,12 @@ use super::flow::{Finished, Running};
 use super::goodput::Goodput;
 use super::{BULK_MESSAGE, REQUEST_BYTES};
 
-/// Time after the load's end in which late data still counts.
-const DRAIN: Duration = Duration::from_secs(10);
-/// Interval at which a blocked sender reads the clock.
-const TICK: Duration = Duration::from_millis(20);
+/// Timeout of a read, which bounds the wait for late data after the load.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a write, after which a blocked sender reads the clock.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Runs the load over a connection's sender and receiver.
+/// Starts the load over a connection's sender and receiver, and returns the running flow.
 pub(super) fn start(
     (sender, receiver): (TcpStream, TcpStream),
     kind: TestKind,
@@ -31,16 +31,16 @@ pub(super) fn start(
         let receiving = thread::spawn(move || receive(receiver, kind));
         let sent = match kind {
             TestKind::Throughput => send(sender, span),
-            TestKind::Latency | TestKind::Messages => ask(sender, span),
+            TestKind::Latency | TestKind::Messages => request(sender, span),
         };
         let goodput = receiving.join().map_err(|_| anyhow!("the receiving thread panicked"))??;
         Ok(Finished { goodput, latency: LatencyMicros::of(&sent?), cipher: None })
     }))
 }
 
-/// Writes as fast as the kernel accepts it; measures nothing.
+/// Writes as fast as the kernel accepts it for `span`. Returns an empty histogram.
 fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
-    stream.set_write_timeout(Some(TICK))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let chunk = vec![0; BULK_MESSAGE as usize];
     let until = Clock.now().as_nanos() + nanos(span);
     while Clock.now().as_nanos() < until {
@@ -52,26 +52,27 @@ fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     Ok(latency_histogram())
 }
 
-/// Sends one request at a time, each answered before the next.
-fn ask(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
-    stream.set_read_timeout(Some(DRAIN))?;
+/// Sends one request at a time for `span`, each answered before the next, and returns the round-trip times in
+/// nanoseconds.
+fn request(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut round_trips = latency_histogram();
     let mut message = [0; REQUEST_BYTES as usize];
     let until = Clock.now().as_nanos() + nanos(span);
     loop {
-        let asked_at = Clock.now().as_nanos();
-        if asked_at >= until {
+        let sent_at = Clock.now().as_nanos();
+        if sent_at >= until {
             return Ok(round_trips);
         }
         stream.write_all(&message).context("TCP request")?;
         stream.read_exact(&mut message).context("TCP response")?;
-        round_trips.saturating_record(Clock.now().as_nanos() - asked_at);
+        round_trips.saturating_record(Clock.now().as_nanos() - sent_at);
     }
 }
 
-/// Counts what arrives, and answers requests, until the sender closes.
+/// Counts the received bytes over time, and answers requests, until the sender closes.
 fn receive(mut stream: TcpStream, kind: TestKind) -> Result<Goodput> {
-    stream.set_read_timeout(Some(DRAIN))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut goodput = Goodput::default();
     let mut buffer = vec![0; 1 << 17];
     loop {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bulk_transfer_counts_what_arrives_for_as_long_as_it_lasts() {
+    fn a_bulk_transfer_counts_received_bytes_while_it_lasts() {
         let finished = start(pair(), TestKind::Throughput, Duration::from_millis(200));
         let goodput = finished.finish().unwrap().goodput;
         assert!(goodput.mean_bps(0.0, 0.1) > 1e6, "{goodput:?}");

@@ -11,11 +11,11 @@ use weft_units::unknown_name;
 /// A paper with every figure and table of its evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// The beginning of its files' names.
+    /// The prefix of its files' names.
     pub name: &'static str,
     /// The name that its authors use.
     pub title: &'static str,
-    /// The figures, as the ends of its files' names.
+    /// The figures, as the suffixes of its files' names.
     pub figures: &'static [&'static str],
 }
 
@@ -57,21 +57,21 @@ pub const PAPERS: [Paper; 5] = [
 /// A topic of Weft's own performance: a page of `docs/performance`, with the tables of one experiment or two.
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
-    /// The page's name; its files' names begin with `perf-` and this.
+    /// The page's name; its files' names begin with `perf-` and this name.
     pub name: &'static str,
     /// The beginning of the page's heading and of its files' `source`.
     pub title: &'static str,
 }
 
 impl Topic {
-    /// Returns the beginning of the names of this topic's files.
+    /// Returns the prefix of the names of this topic's files.
     pub(crate) fn prefix(&self) -> String {
-        format!("{TOPIC}-{}", self.name)
+        format!("{TOPIC_PREFIX}-{}", self.name)
     }
 }
 
-/// The beginning of the names of all topics' files.
-const TOPIC: &str = "perf";
+/// The prefix of the names of all topics' files.
+const TOPIC_PREFIX: &str = "perf";
 
 /// The topics, in the order of their pages.
 pub const TOPICS: [Topic; 8] = [
@@ -97,10 +97,10 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Reads a file.
+    /// Reads an experiment file.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or is not an experiment.
+    /// Returns an error if the file cannot be read or is not an experiment.
     pub fn read(file: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -108,24 +108,25 @@ impl Figure {
         Ok(Self { name: stem(file), file: file.into(), experiment })
     }
 
-    /// Returns the paper that the name begins with.
+    /// Returns the paper with whose name the file's name begins; `None` for other files.
     pub fn paper(&self) -> Option<&'static Paper> {
-        PAPERS.iter().find(|paper| is_of(&self.name, paper.name))
+        PAPERS.iter().find(|paper| has_prefix(&self.name, paper.name))
     }
 
-    /// Returns the topic that the name is of.
+    /// Returns the topic to which the file belongs; `None` for other files.
     pub fn topic(&self) -> Option<&'static Topic> {
-        TOPICS.iter().find(|topic| is_topics(&self.name, topic))
+        TOPICS.iter().find(|topic| is_of_topic(&self.name, topic))
     }
 }
 
-/// Returns `true` if a file is its topic's first, or a further one.
-fn is_topics(name: &str, topic: &Topic) -> bool {
-    name == topic.prefix() || is_of(name, &topic.prefix())
+/// Returns `true` if a file's name is the topic's prefix, or begins with it and a hyphen.
+fn is_of_topic(name: &str, topic: &Topic) -> bool {
+    name == topic.prefix() || has_prefix(name, &topic.prefix())
 }
 
-fn is_of(name: &str, paper: &str) -> bool {
-    name.strip_prefix(paper).is_some_and(|rest| rest.starts_with('-'))
+/// Returns `true` if a name begins with `prefix` and a hyphen.
+fn has_prefix(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Returns a file's name without its ending.
@@ -147,20 +148,20 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = files
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
-    files.sort_by_key(|file| place(&stem(file)));
+    files.sort_by_key(|file| sort_key(&stem(file)));
     files
 }
 
-/// Returns the files of [`files`] that are no topic's.
+/// Returns the files of [`files`] that belong to no topic.
 pub fn figure_files(folder: &Path) -> Vec<PathBuf> {
-    let is_figure = |file: &PathBuf| !TOPICS.iter().any(|topic| is_topics(&stem(file), topic));
+    let is_figure = |file: &PathBuf| !TOPICS.iter().any(|topic| is_of_topic(&stem(file), topic));
     files(folder).into_iter().filter(is_figure).collect()
 }
 
 /// Returns a sort key: the positions of paper and figure, or of the topic, in the table, then the name.
-fn place(name: &str) -> (usize, usize, String) {
-    let paper = PAPERS.iter().position(|paper| is_of(name, paper.name));
-    if let Some(topic) = TOPICS.iter().position(|topic| is_topics(name, topic)) {
+fn sort_key(name: &str) -> (usize, usize, String) {
+    let paper = PAPERS.iter().position(|paper| has_prefix(name, paper.name));
+    if let Some(topic) = TOPICS.iter().position(|topic| is_of_topic(name, topic)) {
         return (PAPERS.len(), topic, name.to_owned());
     }
     let figure = paper.and_then(|paper| {
@@ -173,7 +174,8 @@ fn place(name: &str) -> (usize, usize, String) {
 /// `fig10a` and `fig10b`), all figures of a paper (`stellar`), or all topics (`perf`).
 ///
 /// # Errors
-/// Returns an error for an unknown experiment, with the nearest name and all known ones.
+/// Returns an error for an unknown experiment, with the nearest name and all known ones; for a path that is not a file;
+/// and for a name if no folder `experiments` is found.
 pub fn select(names: &[String]) -> Result<Vec<PathBuf>> {
     let files = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
     Ok(files.concat())
@@ -194,11 +196,11 @@ fn find(name: &str) -> Result<Vec<PathBuf>> {
         );
     };
     let files = files(&folder);
-    let asked = |file: &PathBuf| {
+    let is_selected = |file: &PathBuf| {
         let stem = stem(file);
-        is_of(&stem, name) || matches!(stem.strip_prefix(name), Some("" | "a" | "b" | "c"))
+        has_prefix(&stem, name) || matches!(stem.strip_prefix(name), Some("" | "a" | "b" | "c"))
     };
-    let found: Vec<PathBuf> = files.iter().filter(|&file| asked(file)).cloned().collect();
+    let found: Vec<PathBuf> = files.iter().filter(|&file| is_selected(file)).cloned().collect();
     if !found.is_empty() {
         return Ok(found);
     }

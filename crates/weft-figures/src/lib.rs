@@ -2,8 +2,8 @@
 //! `experiments/`, reproduced by one command, compared with the paper or with targets by its claims, recorded, and
 //! written into the docs.
 //!
-//! `weft experiment` calls this crate. It never knows the subject of a figure: [`weft_sim::experiment`] reads the
-//! files, and the simulator, or a bench that prints rows, produces the numbers.
+//! `weft experiment` calls this crate. It does not depend on the subject of a figure: [`weft_sim::experiment`] reads
+//! the files, and the simulator, or a bench that prints rows, produces the numbers.
 //!
 //! ```
 //! use std::path::Path;
@@ -13,7 +13,7 @@
 //! let figure = Figure::read(&files[0])?;
 //! assert_eq!(figure.paper().map(|paper| paper.title), Some("STELLAR"));
 //! assert!(!figure.experiment.claims.is_empty());
-//! // What was recorded of it when it was last run.
+//! // The repository has the recorded result of its last run.
 //! let root = Path::new("../..");
 //! let entry = entries(root)?.into_iter().find(|entry| entry.figure.name == figure.name);
 //! assert!(entry.is_some_and(|entry| entry.recorded.is_some()));

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns today's date, UTC: `2026-11-24`.
-#[expect(clippy::disallowed_methods, reason = "results say when they were made")]
+#[expect(clippy::disallowed_methods, reason = "results record their date")]
 pub(crate) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / 86_400)
 }
 
-/// Returns the date of a day, counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
+/// Returns the date of the day with number `day`, counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
 fn date(day: u64) -> String {
     let day = day + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);

@@ -1,4 +1,4 @@
-//! The parts of the docs that are generated from the results. They stand between two marks in pages that are otherwise
+//! The parts of the docs that are generated from the results. They are between two marks in pages that are otherwise
 //! written by hand.
 
 use std::fs;
@@ -92,7 +92,7 @@ fn overview(entries: &[Entry]) -> String {
     text
 }
 
-/// Returns a table of the papers' figures that benches measure.
+/// Returns a table of the papers' figures that benches measure, with the commands.
 fn measured(entries: &[Entry]) -> String {
     let mut text = String::from("| what | command | on |\n| --- | --- | --- |\n");
     let papers = entries.iter().filter(|entry| entry.figure.paper().is_some());
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_between_the_marks_is_written() {
+    fn only_the_text_between_the_marks_is_replaced() {
         let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
         assert_eq!(replace(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
         assert_eq!(replace("before\nafter\n", "new"), None);

@@ -39,7 +39,7 @@ fn claims_of(entries: &[Entry]) -> impl Iterator<Item = &Outcome> {
     entries.iter().filter_map(|entry| entry.findings.as_ref()).flat_map(|found| &found.claims)
 }
 
-/// Returns the page of some figures; `command` is the command that made it.
+/// Returns the page of `entries`; `command` is the command that made it.
 pub fn page(entries: &[Entry], command: &str) -> Report {
     let holding = claims_of(entries).filter(|claim| claim.holds).count();
     let known = claims_of(entries).filter(|claim| claim.as_stated() && claim.differs).count();

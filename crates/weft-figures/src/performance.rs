@@ -14,7 +14,7 @@ pub(crate) fn of<'a>(entries: &'a [Entry], topic: &Topic) -> Vec<&'a Entry> {
     entries.iter().filter(is_own).collect()
 }
 
-/// Returns a table of the topics: what is measured, how many targets are met, and when it was recorded.
+/// Returns a table of the topics: the measured subject, the number of targets met, and the date of the record.
 pub(crate) fn overview(entries: &[Entry]) -> String {
     let mut text = String::from(
         "| topic | measured | targets met | recorded | experiment |\n| --- | --- | --- | --- | --- |\n",
@@ -44,7 +44,7 @@ pub(crate) fn tables(own: Vec<&Entry>) -> String {
     own.into_iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns an experiment's rows, its targets, and where it loses.
+/// Returns an experiment's section: its rows, its targets, and the reasons for targets that it misses.
 fn table(entry: &Entry) -> String {
     let experiment = &entry.figure.experiment;
     let name = &entry.figure.name;
@@ -69,7 +69,7 @@ fn table(entry: &Entry) -> String {
     text + &format!("\n{}: {}\n", differs_from(experiment), cell(&experiment.differs))
 }
 
-/// Returns the command that measures, and whether it needs root.
+/// Returns the command of the measurement, with a note if it needs root.
 fn command(experiment: &Experiment) -> String {
     match experiment.source() {
         Source::Bench(bench) if bench.root => format!("`{}`, as root", bench.command.trim()),
@@ -78,7 +78,7 @@ fn command(experiment: &Experiment) -> String {
     }
 }
 
-/// Returns date, machine and commit; and the command, if it was not this crate's.
+/// Returns date, machine and commit of a result; the command instead of the commit if no commit was recorded.
 fn origin(made: &Provenance) -> String {
     let mut text = match made.machine.as_str() {
         "" => format!("{}, machine not recorded,", made.on),
@@ -100,7 +100,7 @@ fn targets(findings: &Findings) -> String {
 /// Returns the line of one target.
 fn target(claim: &Outcome) -> String {
     let [mut left, right] = [claim.left, claim.right].map(number);
-    // One that misses its target by less than the rounding would read as if it met it.
+    // A number that misses its target by less than the rounding would look equal to the target.
     if !claim.holds && left == right {
         left = format!("{:.4}", claim.left);
     }

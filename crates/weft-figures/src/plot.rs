@@ -7,7 +7,7 @@ use weft_sim::experiment::{Experiment, Findings, Measure, Row};
 
 use crate::tables::{at, is_compared, label, measured, paper};
 
-/// The series in the order of the file, each with its places and values.
+/// The series in the order of the file, each with its positions and values.
 #[derive(Default)]
 struct Collected {
     names: Vec<String>,
@@ -23,8 +23,8 @@ impl Collected {
     }
 }
 
-/// Returns lines over the first axis if its values are numbers, else bars. There is one series for each combination of
-/// the other axes, and another for the paper's numbers of each.
+/// Returns lines over the first axis if its values are numbers and a series has more than two points on average, else
+/// bars. There is one series for each combination of the other axes, and another for the paper's numbers of each.
 pub(crate) fn plot(experiment: &Experiment, measure: &Measure, findings: &Findings) -> Body {
     let all = collect(experiment, measure, findings);
     let points = || all.points.values().flatten();

@@ -13,7 +13,7 @@ use crate::{Figure, files};
 /// The path of the file from the repository's root.
 pub const RESULTS: &str = "docs/data/results.json";
 
-/// The recorded result of each experiment, by name.
+/// The recorded results of all experiments, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Results(BTreeMap<String, Recorded>);
@@ -36,7 +36,7 @@ pub struct Recorded {
 pub struct Provenance {
     /// The command.
     pub command: String,
-    /// The date.
+    /// The date, UTC: `2026-11-24`.
     pub on: String,
     /// The commit, with `+` if files differed from it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -50,7 +50,7 @@ pub struct Provenance {
 }
 
 impl Results {
-    /// Reads the file. Without a file there are no results.
+    /// Reads the file below the repository's root. Returns no results if the file cannot be read.
     ///
     /// # Errors
     /// Returns an error if the file does not have the format of [`Results::write`].
@@ -60,7 +60,7 @@ impl Results {
         serde_json::from_str(&text).with_context(|| file.display().to_string())
     }
 
-    /// Writes the file.
+    /// Writes the file below the repository's root.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -77,7 +77,7 @@ impl Results {
         self.0.insert(name.to_owned(), recorded);
     }
 
-    /// Returns the result of an experiment.
+    /// Returns the result of an experiment; `None` if none is recorded.
     pub fn get(&self, name: &str) -> Option<&Recorded> {
         self.0.get(name)
     }

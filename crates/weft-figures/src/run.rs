@@ -39,13 +39,13 @@ impl Runner {
     ///
     /// # Errors
     /// Returns an error if a run or the bench fails, or if the bench prints no row of this figure.
-    #[expect(clippy::disallowed_methods, reason = "results say how long they took")]
+    #[expect(clippy::disallowed_methods, reason = "results record their duration")]
     pub fn run(
         &mut self,
         figure: &Figure,
         progress: impl Fn(usize, usize) + Sync,
     ) -> Result<Option<(Recorded, Findings)>> {
-        let began = Instant::now();
+        let started = Instant::now();
         let findings = match figure.experiment.source() {
             Source::Missing(_) => return Ok(None),
             Source::Simulated => self.simulate(figure, progress)?,
@@ -56,7 +56,7 @@ impl Runner {
             on: machine::today(),
             commit: machine::commit(&root_of(&figure.file)),
             machine: machine::processors(),
-            seconds: Some((began.elapsed().as_secs_f64() * 10.0).round() / 10.0),
+            seconds: Some((started.elapsed().as_secs_f64() * 10.0).round() / 10.0),
         };
         let recorded = Recorded { made, published: String::new(), rows: findings.rows.clone() };
         Ok(Some((recorded, findings)))
@@ -92,7 +92,7 @@ impl Runner {
 
     fn measure(&mut self, figure: &Figure, bench: &Bench) -> Result<Findings> {
         if !self.benches.contains_key(&bench.command) {
-            let rows = start(bench, figure)?;
+            let rows = run_bench(bench, figure)?;
             self.benches.insert(bench.command.clone(), rows);
         }
         let rows = &self.benches[&bench.command];
@@ -112,8 +112,8 @@ fn root_of(file: &Path) -> PathBuf {
     above.as_deref().and_then(Path::parent).unwrap_or_else(|| Path::new("/")).into()
 }
 
-/// Runs a bench and returns its rows. Its output for people goes to standard error.
-fn start(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
+/// Runs a bench and returns its rows. Its standard output goes to standard error.
+fn run_bench(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
     let file =
         std::env::temp_dir().join(format!("weft-rows-{}-{}.json", std::process::id(), figure.name));
     let _ = fs::remove_file(&file);
@@ -130,7 +130,7 @@ fn start(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
     rows.with_context(|| format!("`{}` printed a row that is not JSON", bench.command))
 }
 
-/// Returns the coordinates of a run in the experiment.
+/// Returns the coordinates of a run in the experiment, for error messages.
 fn place(point: &Point) -> String {
     if point.at.is_empty() { "the only run".into() } else { experiment::place(&point.at) }
 }

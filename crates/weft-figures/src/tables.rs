@@ -52,7 +52,8 @@ pub fn claims(findings: &Findings) -> Table {
     table
 }
 
-/// Returns a sign: the claim holds, differs from the paper as the file states, or contradicts the file.
+/// Returns the sign of a claim's outcome: ✓ if it holds, ≠ if it differs from the paper as the file states, ✗ if it
+/// contradicts the file.
 pub(crate) fn sign(claim: &Outcome) -> &'static str {
     match (claim.as_stated(), claim.differs) {
         (true, false) => "✓",
@@ -84,7 +85,7 @@ pub(crate) fn measured(row: &Row, measure: &Measure) -> Option<f64> {
     row.measured.get(&measure.name).copied()
 }
 
-/// Returns the half-width of a mean of several seeds, such as ` ±0.1`.
+/// Returns the half-width of the 95 % confidence interval of a mean of several seeds, as ` ±0.1`; empty without one.
 fn spread(row: &Row, measure: &Measure) -> String {
     let spread = row.spread.get(&measure.name);
     spread.map_or_else(String::new, |half_width| format!(" ±{}", Unit::Ratio.format(*half_width)))

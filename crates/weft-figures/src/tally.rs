@@ -1,4 +1,4 @@
-//! A record of a run of several figures: a line for each figure as it ends, and a table of all at the end.
+//! A record of a run of several figures: a line for each figure when it ends, and a table of all figures at the end.
 
 use weft_report::{Cell, Column, Table};
 use weft_sim::experiment::{Outcome, Verdict, number};
@@ -12,12 +12,12 @@ pub struct Tally(Vec<Figure>);
 #[derive(Clone, Debug)]
 struct Figure {
     name: String,
-    end: End,
+    end: Ending,
     seconds: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum Ending {
     Made(Verdict),
     LeftOut,
     Failed,
@@ -42,33 +42,33 @@ impl Tally {
             let [left, right] = [left, right].map(|value| number(*value));
             text += &format!("\n  ✗ {claim}: {left}, wanted {comparison} {right}");
         }
-        self.0.push(Figure { name, end: End::Made(entry.verdict), seconds });
+        self.0.push(Figure { name, end: Ending::Made(entry.verdict), seconds });
         text
     }
 
-    /// Records a figure that the time budget excluded. Returns a line about it.
+    /// Records a figure that the time budget excluded. Returns the line for it.
     pub fn left_out(&mut self, name: &str) -> String {
-        self.0.push(Figure { name: name.into(), end: End::LeftOut, seconds: None });
+        self.0.push(Figure { name: name.into(), end: Ending::LeftOut, seconds: None });
         format!("{name}: left out")
     }
 
     /// Records a figure that could not be run.
     pub fn failed(&mut self, name: &str) {
-        self.0.push(Figure { name: name.into(), end: End::Failed, seconds: None });
+        self.0.push(Figure { name: name.into(), end: Ending::Failed, seconds: None });
     }
 
     /// Returns `true` if no figure failed or is out of date.
     pub fn is_good(&self) -> bool {
-        let bad = [End::Failed, End::Made(Verdict::OutOfDate)];
+        let bad = [Ending::Failed, Ending::Made(Verdict::OutOfDate)];
         !self.0.iter().any(|figure| bad.contains(&figure.end))
     }
 
-    /// Returns the number of figures.
+    /// Returns the number of recorded figures.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns `true` if there were no figures.
+    /// Returns `true` if no figure was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -83,9 +83,9 @@ impl Tally {
         let seconds = |seconds: f64| Cell::new(format!("{seconds:.1}"), seconds);
         for figure in &self.0 {
             let end = match figure.end {
-                End::Made(verdict) => verdict.to_string(),
-                End::LeftOut => "left out".into(),
-                End::Failed => "cannot be run".into(),
+                Ending::Made(verdict) => verdict.to_string(),
+                Ending::LeftOut => "left out".into(),
+                Ending::Failed => "cannot be run".into(),
             };
             let took = figure.seconds.map_or_else(Cell::missing, seconds);
             table.push(vec![figure.name.clone().into(), end.into(), took]);

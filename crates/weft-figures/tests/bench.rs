@@ -15,7 +15,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Makes a figure whose rows `command` prints.
+    /// Returns a figure whose rows `command` prints.
     fn figure(&self, name: &str, command: &str) -> Figure {
         let text = format!(
             "title = \"t\"\nsource = \"s\"\npaper = \"p\"\ndiffers = \"d\"\naxes = [{{ name = \"way\" }}]\n\
@@ -40,7 +40,7 @@ const BOTH: &str = r#"echo "two rows"; echo run >> runs;
 for figure in x-fig1 x-fig2; do echo "{\"figure\":\"$figure\",\"way\":\"a\",\"rate\":2}" >> "$WEFT_BENCH_JSON"; done"#;
 
 #[test]
-fn one_run_serves_every_figure_that_it_measures() {
+fn a_bench_of_several_figures_runs_once() {
     let folder = Folder::new("both");
     let mut runner = Runner::new(1);
     for name in ["x-fig1", "x-fig2"] {
@@ -67,7 +67,7 @@ fn a_topic_may_read_the_rows_of_a_figure_of_the_same_bench() {
 }
 
 #[test]
-fn a_bench_that_fails_or_says_nothing_of_the_figure_is_an_error() {
+fn a_bench_that_fails_or_prints_no_row_of_the_figure_is_an_error() {
     let folder = Folder::new("none");
     let error = |name: &str, command: &str| {
         let figure = folder.figure(name, command);
@@ -80,7 +80,7 @@ fn a_bench_that_fails_or_says_nothing_of_the_figure_is_an_error() {
 }
 
 #[test]
-fn a_run_of_several_figures_says_of_each_how_it_ended_and_goes_wrong_with_one_of_them() {
+fn a_tally_has_each_figures_outcome_and_is_not_good_if_one_failed() {
     let folder = Folder::new("tally");
     let entry = |name: &str, rate: f64| {
         let row = format!(r#"{{\"figure\":\"{name}\",\"way\":\"a\",\"rate\":{rate}}}"#);

@@ -1,5 +1,5 @@
-//! Reproduction of the figures that take seconds: their claims hold, and their numbers are those in the docs. Of a
-//! longer figure the test makes the runs that its `in_tests` names.
+//! Reproduction of the figures that take seconds: their claims hold, and their numbers are those in the docs. For a
+//! longer figure the test makes only the runs that its `in_tests` names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ fn rows(figure: &Figure) -> Vec<Row> {
     }
 }
 
-/// Formats four digits of every number. They show a change, but not the last bit of another processor's division.
+/// Returns every number with four digits: enough to show a change, and too few to show the rounding of another
+/// processor's division.
 fn digits(rows: &[Row]) -> Vec<String> {
     let numbers = |row: &Row| {
         row.measured.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect::<Vec<_>>()

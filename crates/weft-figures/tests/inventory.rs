@@ -27,7 +27,7 @@ fn every_figure_of_every_paper_has_a_file() {
 }
 
 #[test]
-fn every_file_is_of_a_paper_or_a_topic_and_its_source_says_which() {
+fn every_file_belongs_to_a_paper_or_a_topic_that_its_source_names() {
     for entry in entries(&root()).unwrap() {
         let name = &entry.figure.name;
         let [paper, topic] = [
@@ -58,7 +58,7 @@ fn every_topic_has_one_or_two_tables_with_targets() {
 }
 
 #[test]
-fn every_figure_has_a_verdict_and_what_is_recorded_has_a_file() {
+fn every_figure_has_a_verdict_and_every_recorded_result_has_a_file() {
     let names = names();
     let results = Results::read(&root()).unwrap();
     for recorded in results.names() {

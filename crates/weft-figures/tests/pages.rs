@@ -6,7 +6,7 @@ use std::path::Path;
 use weft_figures::{entries, pages};
 
 #[test]
-fn the_pages_are_as_the_results_say() {
+fn the_pages_agree_with_the_results() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let entries = entries(&root).unwrap();
     let pages = pages(&root, &entries).unwrap();

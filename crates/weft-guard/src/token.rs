@@ -61,7 +61,7 @@ impl Token {
     /// Reads a token from a file and trims white space.
     ///
     /// # Errors
-    /// Returns `Io`; `Open` if other users can read or write the file; `Malformed`.
+    /// Returns `Io`; `Open` if the group may write the file or others may access it; `Malformed`.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { doing: "read", path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -100,10 +100,10 @@ impl Token {
     }
 
     /// Returns the token in the environment variable `name`, or in the file that the variable `name` + `_FILE` names;
-    /// `None` if neither is set.
+    /// `None` if neither is set. An empty variable counts as not set.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read); `Malformed` names the variable `name` if it holds the text.
     pub fn from_environment(name: &str) -> Result<Option<Self>, TokenError> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(text) = set(name) {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_and_not_repeated() {
+    fn a_malformed_token_is_refused_and_its_text_is_not_logged() {
         for text in
             ["", "fifteen-letters", "0123456789 abcdef", "0123456789abcde\u{7f}", &"x".repeat(257)]
         {

@@ -12,8 +12,8 @@ use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
 use crate::{LabError, LabSpec, Routing, frr, routes};
 
-/// `net.ipv4.fib_multipath_hash_policy`: chosen fields, always parsed from the packet. Policy 1 would use the random
-/// hash that a connected socket attaches to its packets.
+/// The value of `net.ipv4.fib_multipath_hash_policy`: selected fields, always parsed from the packet. Policy 1 would
+/// use the random hash that a connected socket attaches to its packets.
 pub(crate) const HASH_POLICY: u8 = 3;
 /// The hashed fields: source and destination address, protocol, source and destination port.
 pub(crate) const HASH_FIELDS: u32 = Fields::FIVE_TUPLE.0;
@@ -31,7 +31,8 @@ const IPV6: [(&str, &str); 5] = [
     ("ignore_routes_with_linkdown", "1"),
 ];
 
-/// Builds everything. After an error the finished parts stay, and the caller removes them.
+/// Builds namespaces, cables, addresses and routes. After an error the finished parts stay, and the caller removes
+/// them.
 ///
 /// # Errors
 /// Returns `Command`, `MissingTool` or `Io` from the first step that failed.
@@ -39,7 +40,8 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     let namespaces: String =
         fabric.nodes.iter().map(|node| format!("netns add {}\n", node.namespace)).collect();
     IP.run(&["-batch", "-"], &namespaces)?;
-    // The settings precede any device: ignore_routes_with_linkdown set after a failure does not rebalance.
+    // The settings precede all devices: ignore_routes_with_linkdown does not rebalance routes if it is set after a
+    // failure.
     for node in &fabric.nodes {
         enter(&node.namespace, || configure_kernel(node, spec))??;
     }
@@ -95,12 +97,12 @@ fn await_carrier(node: &Node) -> Result<(), LabError> {
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 const CARRIER_POLL: Duration = Duration::from_millis(5);
 
-/// Returns `true` if a lab can set the kernel's multipath hash seed.
+/// Returns `true` if the kernel's multipath hash seed can be set.
 pub(crate) fn hash_seed_supported() -> bool {
     Path::new("/proc/sys/net").join(HASH_SEED).exists()
 }
 
-/// Enables or disables sending of segments above the MTU at one port.
+/// Enables or disables the sending of segments larger than the MTU at one port.
 ///
 /// # Errors
 /// Returns `MissingTool` without ethtool, `Command` if the device refuses.
@@ -122,7 +124,7 @@ fn configure_kernel(node: &Node, spec: &LabSpec) -> Result<(), LabError> {
     let is_of_frr = node.kind != NodeKind::Host && spec.routing == Routing::Frr;
     let disable_ipv6 = !spec.ipv6 && !is_of_frr;
     for scope in ["all", "default"] {
-        // Neighbour discovery and router solicitations would be the only traffic on idle links.
+        // Without IPv6, idle links carry no neighbour discovery and no router solicitations.
         let ipv6 = format!("ipv6/conf/{scope}/disable_ipv6");
         if Path::new("/proc/sys/net").join(&ipv6).exists() {
             write_sysctl(&ipv6, if disable_ipv6 { "1" } else { "0" })?;

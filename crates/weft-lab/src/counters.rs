@@ -14,9 +14,9 @@ use crate::{Lab, LabError};
 /// The traffic of one direction of a link since the lab came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounters {
-    /// Number of packets that the sending port put on the wire. With offloads, one may have up to 64 KiB.
+    /// Number of packets that the sending port put on the wire. With offloads, a packet has up to 64 KiB.
     pub packets: u64,
-    /// Number of their bytes, with Ethernet headers.
+    /// Number of bytes of these packets, with Ethernet headers.
     pub bytes: u64,
     /// Number of packets lost to configured loss or a black hole.
     pub dropped: u64,
@@ -73,12 +73,14 @@ impl Lab {
     }
 }
 
-/// The counters of one namespace, by device or by name.
+/// The counters of one namespace.
 #[derive(Debug, Default)]
 struct NodeCounters {
-    /// Number of packets and bytes sent.
+    /// Numbers of packets and bytes sent, by device.
     sent: BTreeMap<String, (u64, u64)>,
+    /// Number of packets dropped at a full queue, by device.
     queue_dropped: BTreeMap<String, u64>,
+    /// Number of packets of each nftables counter, by its name.
     rules: BTreeMap<String, u64>,
 }
 
@@ -124,14 +126,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_proc_net_dev_gives_what_was_sent() {
+    fn a_line_of_proc_net_dev_has_packets_and_bytes_sent() {
         let line = "  eth0: 1000 10 0 0 0 0 0 0 2000 20 0 0 0 0 0 0";
         assert_eq!(sent(line), Some(("eth0".into(), (20, 2000))));
         assert_eq!(sent(" face |bytes packets"), None);
     }
 
     #[test]
-    fn named_counters_are_found_among_other_answers() {
+    fn named_counters_are_found_among_other_objects() {
         let answer = r#"{"nftables":[{"metainfo":{"version":"1"}},
             {"counter":{"name":"s0-ingress-dropped","packets":7,"bytes":9}}]}"#;
         let found: Vec<_> =

@@ -28,7 +28,7 @@ pub enum LabError {
         /// The text on its standard error.
         stderr: String,
     },
-    /// A specification out of range.
+    /// A field of the specification is out of its range; the message names both.
     #[error("{0}")]
     InvalidSpec(String),
     /// A lab of that name is already up.
@@ -58,7 +58,7 @@ pub enum LabError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A state file that this version did not write.
+    /// A state file does not have the format of this version.
     #[error("{} is not a lab's state: {source} (remove it, or `weft lab down --all`)", path.display())]
     State {
         /// The file.
@@ -69,7 +69,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Returns a function for `map_err` that adds the failed operation.
+    /// Returns a function for `map_err` that adds the operation `what` to an error.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -71,7 +71,7 @@ impl Port {
     /// Returns the port's address of a family.
     ///
     /// # Panics
-    /// If the lab does not have the family.
+    /// Panics if the lab does not have the family.
     pub(crate) fn of(&self, family: Family) -> IpAddr {
         match family {
             Family::V4 => self.address.into(),
@@ -148,15 +148,15 @@ impl Fabric {
         self.spines
     }
 
-    /// Returns the leaf of a host.
+    /// Returns the index of a host's leaf.
     pub const fn leaf_of(&self, host: usize) -> usize {
         host / self.hosts_per_leaf
     }
 
-    /// Returns a host's address.
+    /// Returns a host's IPv4 address.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         assert!(host < self.hosts(), "host {host} of {}", self.hosts());
         self.links[host].near.address
@@ -165,7 +165,7 @@ impl Fabric {
     /// Returns a host's IPv6 address; `None` in a lab without IPv6.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     pub fn address6(&self, host: usize) -> Option<Ipv6Addr> {
         assert!(host < self.hosts(), "host {host} of {}", self.hosts());
         self.links[host].near.address6
@@ -176,16 +176,18 @@ impl Fabric {
         [Family::V4].into_iter().chain(self.ipv6.then_some(Family::V6))
     }
 
-    /// Returns the address with the last group `last` in a network of a leaf: that of a host, or of a link to a spine.
+    /// Returns the IPv6 address with the last group `last` in a network of a leaf: that of a host, or that of a link to
+    /// a spine. Returns `None` in a lab without IPv6.
     fn address6_in(&self, (second, third): (usize, usize), last: u16) -> Option<Ipv6Addr> {
         let group = |value| u16::from(octet(value));
-        self.ipv6.then(|| written(&[0xfd00, decimal(group(second)), decimal(group(third))], last))
+        self.ipv6
+            .then(|| from_groups(&[0xfd00, decimal(group(second)), decimal(group(third))], last))
     }
 
     /// Returns the node of a leaf, with its hash seed.
     ///
     /// # Panics
-    /// If there is no such leaf.
+    /// Panics if there is no such leaf.
     pub fn leaf(&self, leaf: usize) -> &Node {
         &self.nodes[self.leaf_node(leaf)]
     }
@@ -284,16 +286,21 @@ fn node(spec: &LabSpec, kind: NodeKind, index: usize) -> Node {
     Node { namespace: format!("weft-{}.{name}", spec.name), name, kind, hash_seed }
 }
 
-/// Returns the IPv6 group whose hexadecimal digits are the decimal digits of `value`: 17 becomes `17`.
+/// Returns the IPv6 group whose hexadecimal digits are the decimal digits of `value`, at most 999: 17 becomes `0x17`.
 pub(crate) const fn decimal(value: u16) -> u16 {
     (value % 10) | ((value / 10 % 10) << 4) | ((value / 100 % 10) << 8)
 }
 
-fn written(first: &[u16; 3], last: u16) -> Ipv6Addr {
+/// Returns an IPv6 address from its first three groups and its last group.
+fn from_groups(first: &[u16; 3], last: u16) -> Ipv6Addr {
     let &[a, b, c] = first;
     Ipv6Addr::new(a, b, c, 0, 0, 0, 0, last)
 }
 
+/// Returns `value` as an octet of an address.
+///
+/// # Panics
+/// Panics above 255, which the ranges of [`LabSpec`] exclude.
 pub(crate) fn octet(value: usize) -> u8 {
     u8::try_from(value).expect("the specification's ranges keep every octet below 256")
 }

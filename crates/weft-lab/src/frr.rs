@@ -1,9 +1,9 @@
-//! Routers that run BGP: FRR's zebra and bgpd in each of them, sessions over link-local addresses ("unnumbered"), a
-//! private AS number per router, as in RFC 7938.
+//! Routers that run BGP: FRR's zebra and bgpd in each router, sessions over link-local addresses ("unnumbered"), a
+//! private AS number for each router, as in RFC 7938.
 //!
-//! Leaves announce each host's network and, for control by destination, each host's address as a /32. FRR's computed
-//! routes differ from the kernel's: read the kernel's tables. FRR 8.4 lost members of nexthop objects permanently when
-//! a link flapped (FRR issue 14481), so zebra is configured not to use objects.
+//! Leaves announce each host's network and, for control by destination, each host's address as a /32 or /128. The
+//! routes that FRR computes may differ from those in the kernel, whose tables are authoritative. FRR 8.4 lost members
+//! of nexthop objects permanently when a link flapped (FRR issue 14481), so zebra is configured not to use objects.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,10 +33,11 @@ const CHOWN: Tool = Tool { name: "chown", package: "coreutils" };
 /// The first of the AS numbers for private use (RFC 6996).
 const FIRST_AS: usize = 64_512;
 
-/// Maximum time until the daemons find all routes. Debian's FRR 8.4 takes up to 6 s for router advertisements, from
-/// which unnumbered sessions learn their neighbours.
+/// Maximum time until all routes are installed. Debian's FRR 8.4 takes up to 6 s for router advertisements, from which
+/// unnumbered sessions learn their neighbours.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(40);
-const POLL: Duration = Duration::from_millis(50);
+/// Interval between two checks of the routes.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Checks that FRR is installed.
 ///
@@ -116,7 +117,7 @@ fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
     line(format!("router bgp {}", FIRST_AS + index - fabric.hosts()));
     let router_id = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(index + 1).unwrap_or(1));
     line(format!(" bgp router-id {router_id}"));
-    // All neighbours are trusted; a leaf learns a prefix from spines with different AS numbers.
+    // All neighbours are trusted. The AS paths of equal-cost routes differ, because each spine has its own AS number.
     line(" no bgp ebgp-requires-policy".into());
     line(" no bgp network import-check".into());
     line(" bgp bestpath as-path multipath-relax".into());
@@ -171,13 +172,13 @@ pub(crate) fn await_routes(
                 let stderr = format!("{missing} after {CONVERGENCE_TIMEOUT:?}");
                 return Err(LabError::Command { command, stderr });
             }
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
     }
     Ok(())
 }
 
-/// Returns the first missing route of a leaf, in words.
+/// Returns the first route of a leaf with a wrong number of next hops, as text; `None` if there is none.
 fn missing_route(
     fabric: &Fabric,
     (leaf, family): (usize, Family),
@@ -203,12 +204,12 @@ fn missing_route(
 }
 
 impl Lab {
-    /// Returns the folder of the files and sockets of a router's FRR, in a lab with FRR.
+    /// Returns the folder of the files and sockets of a router's FRR. It exists only in a lab with FRR.
     pub fn frr_folder(&self, router: &str) -> PathBuf {
         folder(self.name(), router)
     }
 
-    /// Sends commands to a router's FRR, as `vtysh -c` does, and returns the answer.
+    /// Sends commands to a router's FRR, as `vtysh -c` does, and returns its output.
     ///
     /// # Errors
     /// Returns `Unknown` without such a router or in a lab without FRR, `MissingTool`, or `Command` with FRR's message.

@@ -23,13 +23,14 @@ pub struct Impairment {
     pub loss: Loss,
     /// The probability with which ECN-capable packets are marked "congestion experienced".
     pub mark: Loss,
-    /// The rate limit, with drop-tail. A burst of 200 us of traffic, at least two full packets, passes without delay.
+    /// The rate limit, with a drop-tail queue. A burst of 200 us of traffic, at least two full packets, passes without
+    /// delay.
     pub rate: Option<BitRate>,
-    /// The queue of the rate limit in bytes; 5 ms of traffic by default.
+    /// The queue of the rate limit in bytes, beyond the burst; 5 ms of traffic by default. It requires a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<ByteCount>,
-    /// The backlog above which a rate limit marks ECN-capable packets "congestion experienced". It is the backlog of a
-    /// virtual queue, counted in full packets, which marked packets do not enter.
+    /// The backlog in bytes above which a rate limit marks ECN-capable packets "congestion experienced". It is the
+    /// backlog of a virtual queue, counted in full packets, which marked packets do not enter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark_above: Option<ByteCount>,
     /// `true` if all packets are dropped silently: both ports stay up.
@@ -99,20 +100,21 @@ fn far_rules(state: &LinkState, mtu: u16) -> Rules {
     Rules { ingress: random_rules(&state.forward), egress: jump_rules(&marking, mtu), marking }
 }
 
-/// Returns the rules that mark packets as they leave, before they are queued. They count full packets, because a bucket
-/// of bytes holds a second's worth in the kernel; packets below half the MTU, mostly ACKs, pass. The virtual queue is a
-/// tenth slower than the link: senders that keep a short real queue send at link rate, and would never be marked.
+/// Returns the rules that mark packets when they leave, before they are queued. They count full packets, because the
+/// kernel's byte bucket holds a second of traffic; packets below half the MTU, mostly ACKs, are never marked. The
+/// virtual queue is a tenth slower than the link: senders with a short real queue send at link rate, and would never be
+/// marked.
 fn marking_rules(impairment: &Impairment, mtu: u16) -> Vec<String> {
     let (Some(rate), Some(ByteCount(backlog))) = (impairment.rate, impairment.mark_above) else {
         return vec![];
     };
     let rate = rate.as_bps();
     let frame = largest_frame(mtu);
-    let a_minute = (60 * rate / 8 / frame * 9 / 10).max(1);
-    // The packet itself, and the packets that may wait before it.
+    let per_minute = (60 * rate / 8 / frame * 9 / 10).max(1);
+    // The bucket holds the packet itself and the packets that may wait before it.
     let bucket = 1 + (backlog + frame / 2) / frame;
     vec![
-        format!("limit rate {a_minute}/minute burst {bucket} packets return"),
+        format!("limit rate {per_minute}/minute burst {bucket} packets return"),
         "counter name @marked".into(),
         "ip ecn set ce".into(),
         "ip6 ecn set ce".into(),
@@ -167,7 +169,7 @@ fn set_rules(fabric: &Fabric, port: &Port, new: Rules, old: Rules) -> Result<(),
     Ok(())
 }
 
-/// Returns a script that replaces the rules of the port's chains in one transaction; its counters continue.
+/// Returns an nft script that replaces the rules of the port's chains in one transaction; its counters continue.
 fn ruleset(device: &str, rules: &Rules) -> String {
     let mut script = String::from("add table netdev weft\n");
     for (hook, rules_of_hook) in [("ingress", &rules.ingress), ("egress", &rules.egress)] {
@@ -206,8 +208,8 @@ fn set_rate(
         enter(namespace, || TC.run(&arguments, ""))??;
         return Ok(());
     };
-    // Below two packets or 200 us, the timer limits the rate. With offloads a packet may be larger; the kernel splits
-    // it.
+    // With a burst below two packets or 200 us, the kernel's timer would limit the rate. The kernel splits packets that
+    // are larger than the burst, as with offloads.
     let bytes_per_second = rate.as_bps() / 8;
     let burst = (bytes_per_second / 5_000).max(2 * largest_frame(mtu));
     let limit = impairment.queue.map_or(bytes_per_second / 200, |queue| queue.0) + burst;
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limited_port_marks_what_exceeds_the_backlog_where_it_leaves() {
+    fn a_limited_port_marks_packets_above_the_backlog_at_egress() {
         let limited = Impairment {
             rate: "80Mbps".parse().ok(),
             mark_above: Some(ByteCount(10_000)),
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_black_hole_sits_wholly_at_the_near_port() {
+    fn the_rules_of_a_black_hole_are_at_the_near_port() {
         let hole = Impairment { black_hole: true, ..Impairment::default() };
         let state = LinkState { forward: hole, backward: hole, ..LinkState::default() };
         let near = near_rules(&state, 1500);

@@ -1,4 +1,4 @@
-//! A lab that is up: entering its hosts, impairing and repairing its links, removing it.
+//! A lab that is up: code and programs in its nodes, impairments and failures of its links, its removal.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -15,6 +15,7 @@ use crate::{
     namespace, requirements, routes,
 };
 
+/// The prefix of the names of all labs' namespaces.
 const PREFIX: &str = "weft-";
 
 /// A fabric of namespaces. Dropping it removes it, unless it was opened or [kept](Self::detach).
@@ -101,7 +102,7 @@ impl Lab {
     /// Removes every lab on this machine and returns their names.
     ///
     /// # Errors
-    /// As for [`Self::down`], from the first lab that cannot be removed.
+    /// Returns an error of [`Self::down`] for the first lab that cannot be removed.
     pub fn down_all() -> Result<Vec<String>, LabError> {
         let names = Self::list();
         for name in &names {
@@ -135,7 +136,7 @@ impl Lab {
         &self.state.spec.name
     }
 
-    /// Returns the lab's size and constants.
+    /// Returns the specification from which the lab was built.
     pub const fn spec(&self) -> &LabSpec {
         &self.state.spec
     }
@@ -170,7 +171,7 @@ impl Lab {
         namespace::spawn(&self.node(node)?.namespace, command)
     }
 
-    /// Replaces the impairment of a link, while traffic runs.
+    /// Replaces the impairment of a link in one direction or both, also while traffic runs.
     ///
     /// # Errors
     /// Returns `Unknown` without such a link, or if the direction names a node that is not on it; else the error of the
@@ -207,7 +208,7 @@ impl Lab {
     /// router detects it. The other impairments stay.
     ///
     /// # Errors
-    /// As for [`Self::impair`].
+    /// Returns an error of [`Self::impair`].
     pub fn set_black_hole(&mut self, link: &str, black_hole: bool) -> Result<(), LabError> {
         let index = self.fabric.link(link)?;
         let old = self.state.links[index];
@@ -231,17 +232,18 @@ impl Lab {
     /// Opens the near port of a link again, and restores the routes of distant leaves over it.
     ///
     /// # Errors
-    /// As for [`Self::set_down`].
+    /// Returns an error of [`Self::set_down`].
     pub fn set_up(&mut self, link: &str) -> Result<(), LabError> {
         self.set_carrier(link, false)?;
         let index = self.fabric.link(link)?;
         if self.state.links[index].withdrawn { self.converge() } else { Ok(()) }
     }
 
-    /// Shuts a link down and opens it again `times` times. Returns when it is open again.
+    /// Shuts a link down for the time `down` and opens it for the time `up`, `times` times. Returns after the last
+    /// `up`.
     ///
     /// # Errors
-    /// As for [`Self::set_down`].
+    /// Returns an error of [`Self::set_down`].
     pub fn flap(
         &mut self,
         link: &str,
@@ -259,10 +261,11 @@ impl Lab {
     }
 
     /// Recomputes every leaf's routes around the links that are down, as a routing protocol would. In a lab with FRR,
-    /// it waits until FRR has done so.
+    /// it waits until FRR has installed these routes.
     ///
     /// # Errors
-    /// Returns `Command` if the kernel refuses a route, or if FRR does not find all routes within 40 s.
+    /// Returns `Command` if the kernel refuses a route, or if FRR has not installed all routes after 40 s; `Io` if a
+    /// namespace cannot be entered or the state cannot be written.
     pub fn converge(&mut self) -> Result<(), LabError> {
         if self.state.spec.routing == Routing::Frr {
             frr::await_routes(&self.fabric, |link| !self.state.links[link].down)?;
@@ -285,7 +288,7 @@ impl Lab {
         self.state.save()
     }
 
-    /// Returns the paths of flows with the links that are now down.
+    /// Returns the paths of flows in the current state of the links.
     ///
     /// # Errors
     /// Returns `Unpredictable` on a kernel without settable hash seeds, `RoutesOfItsOwn` in a lab with FRR.

@@ -3,7 +3,7 @@
 //!
 //! A lab of `leaves × hosts` hosts and `spines` spines gives two hosts behind different leaves exactly `spines`
 //! disjoint paths, `host → leaf → spine → leaf → host`. The leaves choose among them with the kernel's own multipath
-//! hash and a seed that the lab sets. So [`Paths::spine_of`] predicts the spine of each UDP source port, and a
+//! hash and a seed that the lab sets. Therefore [`Paths::spine_of`] predicts the spine of each UDP source port, and a
 //! simulator with the same hash makes the same choices.
 //!
 //! ```no_run
@@ -37,8 +37,8 @@
 //! leaves it to later commands, which find it with [`Lab::open`]. The remains of a crashed process are removed by the
 //! next [`Lab::up`] or by [`Lab::down_all`].
 //!
-//! The kernel cannot delay packets here, or reorder them on one path. For that, put an emulator in user space between
-//! the sockets.
+//! A lab cannot delay packets, or reorder them on one path. For that, put an emulator in user space between the
+//! sockets.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

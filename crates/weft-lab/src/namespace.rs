@@ -1,4 +1,4 @@
-//! Execution of code inside a network namespace.
+//! Execution of code and programs inside a network namespace.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::LabError;
 /// The folder in which `ip netns` keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// Runs `action` on a new thread inside the network namespace `name`.
+/// Runs `action` on a new thread inside the network namespace `name` and returns its result.
 ///
 /// Sockets opened there stay there: a socket that `action` returns keeps sending and receiving in the namespace,
 /// whichever thread uses it, and a process started there stays inside. `/sys` still shows the caller's devices;
@@ -26,7 +26,7 @@ const NAMESPACES: &str = "/run/netns";
 /// Returns `Io` if there is no such namespace or it cannot be entered.
 ///
 /// # Panics
-/// If `action` panics.
+/// Panics if `action` panics.
 pub fn enter<T: Send>(name: &str, action: impl FnOnce() -> T + Send) -> Result<T, LabError> {
     let file = File::open(path(name)).map_err(LabError::io(format!("open namespace {name}")))?;
     let inside = move || {
@@ -59,8 +59,8 @@ pub(crate) fn list(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Kills every process in one of the namespaces. A namespace without a name lives on while a process is inside, with
-/// its devices and its half of every veth pair.
+/// Kills every process in one of the namespaces. A namespace whose name is deleted exists as long as a process is
+/// inside, with its devices and its half of every veth pair.
 pub(crate) fn kill_processes(names: &[String]) {
     let inodes: BTreeSet<u64> =
         names.iter().filter_map(|name| Some(fs::metadata(path(name)).ok()?.ino())).collect();

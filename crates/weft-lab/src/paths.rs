@@ -1,5 +1,5 @@
-//! Prediction of the spine of a flow: the state that the lab installs in its routers, as tables of weft-route, which
-//! follows flows through them.
+//! Prediction of the spine of a flow: the state that the lab installs in its routers is converted to tables of
+//! weft-route, which follows flows through them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -128,10 +128,11 @@ impl Fabric {
 }
 
 impl Paths {
-    /// Returns the spine to which its leaf sends a flow; `None` if both hosts share a leaf or no spine is usable.
+    /// Returns the index of the spine to which the source's leaf sends a flow; `None` if both hosts share a leaf or no
+    /// spine is usable.
     ///
     /// # Panics
-    /// If a host does not exist.
+    /// Panics if a host of `flow` does not exist.
     pub fn spine_of(&self, flow: &Flow) -> Option<usize> {
         let leaves = self.fabric.leaves();
         let leaf = self.fabric.leaf_of(flow.source);
@@ -151,10 +152,11 @@ impl Paths {
         }
     }
 
-    /// Returns source ports from `first` upward with which `flow` takes `spine`.
+    /// Returns the source ports from `first` upward with which `flow` takes `spine`. The flow's own source port is
+    /// ignored.
     ///
     /// # Panics
-    /// If a host does not exist.
+    /// Panics if a host of `flow` does not exist.
     pub fn ports_over(
         &self,
         flow: &Flow,

@@ -1,4 +1,4 @@
-//! The requirements of a lab on the machine.
+//! The check of the machine's privileges, programs and kernel, which a lab requires.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::build::hash_seed_supported;
 use crate::tool::{ETHTOOL, IP, NFT, TC, Tool};
 use crate::{LabError, frr};
 
-/// Linux capabilities, by bit (`linux/capability.h`).
+/// Bit numbers of Linux capabilities (`linux/capability.h`).
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -25,7 +25,7 @@ pub struct Requirement {
     pub fix: String,
 }
 
-/// Returns all requirements of a lab, in the order in which they would fail.
+/// Returns all requirements of a lab, in the order in which they are checked.
 pub fn requirements() -> Vec<Requirement> {
     let mut all = vec![Requirement {
         name: "network namespaces (root)".into(),
@@ -68,7 +68,7 @@ pub(crate) fn check() -> Result<(), LabError> {
     }
 }
 
-/// Returns `true` if the process has the capabilities, which root in a container may lack.
+/// Returns `true` if the process has the capabilities for network namespaces, which root in a container may lack.
 fn is_privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     effective_capabilities(&status)
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn every_requirement_says_how_to_meet_it() {
+    fn every_requirement_has_a_remedy() {
         assert!(requirements().iter().all(|requirement| !requirement.fix.is_empty()));
     }
 }

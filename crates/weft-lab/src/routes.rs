@@ -1,7 +1,7 @@
 //! The routes of each namespace, as a routing protocol would install them.
 //!
-//! Routes are inline multipath routes. With next-hop objects the kernel removes a next hop permanently when its device
-//! goes down; an inline one returns by itself.
+//! Routes are multipath routes with inline next hops. The kernel removes a next-hop object permanently when its device
+//! goes down; an inline next hop becomes usable again when the device comes up.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -60,6 +60,7 @@ pub(crate) fn to_leaves(
     })
 }
 
+/// Returns a spine's routes to all leaves.
 fn spine(fabric: &Fabric, spine: usize, family: Family) -> String {
     (0..fabric.leaves())
         .map(|leaf| {
@@ -94,7 +95,7 @@ mod tests {
     use crate::LabSpec;
 
     #[test]
-    fn a_leaf_reaches_another_over_the_spines_that_both_still_have() {
+    fn a_leaf_reaches_another_over_the_spines_that_both_can_use() {
         let fabric = Fabric::new(&LabSpec { spines: 3, ..LabSpec::named("t") }).unwrap();
         let down = [fabric.link("l0-s0").unwrap(), fabric.link("l1-s2").unwrap()];
         let routes = leaf(&fabric, 0, Family::V4, |link| !down.contains(&link));
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_without_a_way_says_so_to_its_hosts() {
+    fn a_leaf_without_a_spine_has_unreachable_routes() {
         let fabric = Fabric::new(&LabSpec { ipv6: true, ..LabSpec::named("t") }).unwrap();
         let routes = |family| leaf(&fabric, 1, family, |_| false);
         assert_eq!(routes(Family::V4), "route replace unreachable 10.1.0.0/16\n");

@@ -11,7 +11,7 @@ pub enum Routing {
     /// The lab writes them, and [`Lab::converge`](crate::Lab::converge) rewrites them.
     #[default]
     Static,
-    /// FRR in each router: BGP, which routes around failures by itself.
+    /// FRR in each router computes them with BGP, which routes around failures.
     Frr,
 }
 
@@ -19,17 +19,17 @@ pub enum Routing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabSpec {
-    /// The name: 1 to 24 of `a-z`, `0-9` and `-`. Namespaces are called `weft-<name>.<node>`.
+    /// The name: 1 to 24 characters of `a-z`, `0-9` and `-`. Namespaces are called `weft-<name>.<node>`.
     pub name: String,
     /// Number of leaf switches, 1 to 99.
     pub leaves: usize,
-    /// Number of spine switches, 1 to 250, which is the number of disjoint paths between two leaves.
+    /// Number of spine switches, 1 to 250, equal to the number of disjoint paths between two leaves.
     pub spines: usize,
     /// Number of hosts behind each leaf, 1 to 250.
     pub hosts_per_leaf: usize,
     /// The seed from which each router's multipath hash seed is derived.
     pub seed: u64,
-    /// The largest IP packet on every link, in bytes, 576 to 65535.
+    /// The MTU of every link in bytes, 576 to 65535; with IPv6 at least 1280.
     pub mtu: u16,
     /// `true` if ports forward segments larger than the MTU that are split later (TSO, UDP GSO), as network cards do.
     /// `false` costs about 10 times the cycles per byte and puts single packets on every link; a port with loss always
@@ -38,7 +38,8 @@ pub struct LabSpec {
     /// The source of routes.
     #[serde(default)]
     pub routing: Routing,
-    /// `true` if nodes also have IPv6 addresses and routes. Without them, links carry only packets of programs.
+    /// `true` if nodes also have IPv6 addresses and routes. Without IPv6, links carry only the packets of programs, and
+    /// ARP.
     #[serde(default)]
     pub ipv6: bool,
 }
@@ -65,8 +66,8 @@ impl LabSpec {
     /// # Errors
     /// Returns `InvalidSpec` with the field and its range.
     pub(crate) fn validate(&self) -> Result<(), LabError> {
-        let spelled = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty() || self.name.len() > 24 || !self.name.chars().all(spelled) {
+        let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 24 || !self.name.chars().all(is_valid) {
             let message = format!("lab name {:?} is not 1 to 24 of a-z, 0-9 and '-'", self.name);
             return Err(LabError::InvalidSpec(message));
         }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_could_not_be_a_namespace_is_refused() {
+    fn an_invalid_name_is_refused() {
         for name in ["", "a/b", "a.b", "A", "../x", "abcdefghijklmnopqrstuvwxyz"] {
             assert!(LabSpec::named(name).validate().is_err(), "{name:?} passed");
         }

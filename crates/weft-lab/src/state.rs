@@ -16,7 +16,7 @@ const FOLDER: &str = "/run/weft-lab";
 pub struct LinkState {
     /// `true` if the near port is shut down, so that both ends have no carrier.
     pub down: bool,
-    /// `true` if routes of distant leaves avoid this link.
+    /// `true` if the routes of leaves that are not on this link avoid it.
     pub withdrawn: bool,
     /// The impairment of packets from the near end (host, leaf) to the far end (leaf, spine).
     pub forward: Impairment,
@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub(crate) spec: LabSpec,
     /// The states of links, by index of the fabric's links.
     pub(crate) links: Vec<LinkState>,
-    /// The process that removes the lab when it ends; none for a lab that stays.
+    /// The id of the process that removes the lab when it ends; `None` for a lab that stays.
     pub(crate) owner: Option<u32>,
 }
 
@@ -64,7 +64,7 @@ impl State {
         serde_json::from_str(&text).map(Some).map_err(|source| LabError::State { path, source })
     }
 
-    /// Returns `true` if the lab's process has ended without removing it.
+    /// Returns `true` if the lab's owner has ended without removing it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     }

@@ -22,7 +22,8 @@ impl Tool {
     /// output.
     ///
     /// # Errors
-    /// Returns `MissingTool` if it is not installed, `Command` with its message if it fails.
+    /// Returns `MissingTool` if it is not installed, `Command` with its message if it fails, `Io` if it cannot be
+    /// started, written to or waited for.
     pub(crate) fn run(self, arguments: &[&str], input: &str) -> Result<String, LabError> {
         let command = || format!("{} {}", self.name, arguments.join(" "));
         let mut child = Command::new(self.name)
@@ -58,7 +59,7 @@ impl Tool {
     }
 }
 
-/// Returns `PATH` with the administrator's folders, which users and cron jobs often lack.
+/// Returns `PATH` followed by the system's folders of programs, which the `PATH` of users and cron jobs often lacks.
 fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")

@@ -31,8 +31,8 @@ fn test_name() -> String {
     thread::current().name().unwrap_or("a lab").to_owned()
 }
 
-/// Binds a socket. It retries while the port is in use: a child that another test has forked may still hold a port that
-/// was just closed, until it executes its program.
+/// Binds a socket and returns it. The call is repeated while the port is in use: a child that another test forked may
+/// hold a port that was just closed until the child executes its program.
 fn bind(lab: &Lab, host: &str, port: u16) -> UdpSocket {
     let deadline = Instant::now() + Duration::from_secs(10);
     let socket = loop {
@@ -76,7 +76,7 @@ fn sent_upward(lab: &Lab) -> Vec<u64> {
 }
 
 #[test]
-fn a_lab_comes_up_carries_packets_and_leaves_nothing() {
+fn a_lab_comes_up_carries_packets_and_is_removed_completely() {
     let Some(lab) = lab(|_| {}) else { return };
     let name = lab.name().to_owned();
     assert!(reaches(&lab, 40_000));
@@ -230,7 +230,7 @@ fn one_per_cent_of_loss_is_one_packet_in_a_hundred_even_from_large_segments() {
 }
 
 #[test]
-fn a_black_hole_is_silent_and_heals() {
+fn a_black_hole_drops_silently_and_can_be_repaired() {
     let Some(mut lab) = lab(|_| {}) else { return };
     let (dead, alive) = (port_over(&lab, 1), port_over(&lab, 0));
     lab.set_black_hole("l0-s1", true).unwrap();
@@ -248,7 +248,7 @@ fn a_black_hole_is_silent_and_heals() {
 }
 
 #[test]
-fn a_link_that_is_down_moves_its_flows_and_takes_them_back() {
+fn flows_of_a_link_that_is_down_use_others_and_return() {
     let Some(mut lab) = lab(|_| {}) else { return };
     let port = port_over(&lab, 3);
     assert!(reaches(&lab, port));
@@ -262,7 +262,7 @@ fn a_link_that_is_down_moves_its_flows_and_takes_them_back() {
 }
 
 #[test]
-fn the_last_link_of_a_host_can_go_and_come_back() {
+fn the_only_link_of_a_host_can_go_down_and_up() {
     let Some(mut lab) = lab(|_| {}) else { return };
     lab.flap("h0-l0", Duration::from_millis(10), Duration::from_millis(10), 3).unwrap();
     assert!(reaches(&lab, 40_000));
@@ -330,10 +330,10 @@ fn a_later_command_finds_the_lab_with_its_impairments() {
 }
 
 #[test]
-fn what_a_crashed_process_left_is_removed_by_the_next_lab() {
+fn the_remains_of_a_crashed_process_are_removed_by_the_next_lab() {
     let Some(crashed) = lab(|_| {}) else { return };
     let name = crashed.name().to_owned();
-    // A crashed process runs no destructor and is gone.
+    // A crashed process has run no destructor and has ended.
     std::mem::forget(crashed);
     let path = format!("/run/weft-lab/{name}.json");
     let mut child = Command::new("true").stdout(Stdio::null()).spawn().unwrap();

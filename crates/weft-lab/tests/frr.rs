@@ -23,7 +23,7 @@ fn reaches(lab: &Lab) -> bool {
 }
 
 #[test]
-fn routers_that_speak_bgp_find_all_ways_and_new_ones_when_a_link_dies() {
+fn bgp_routers_install_all_paths_and_others_after_a_link_failure() {
     if weft_testkit::lab_is_missing("routers that speak BGP", &["FRR"]) {
         return;
     }

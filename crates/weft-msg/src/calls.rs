@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_found_as_in_a_map_whatever_their_order() {
+    fn calls_in_any_order_are_found_as_in_a_map() {
         for seed in 0..50 {
             let mut rng = Seed(seed).child("calls", 0).rng();
             let (mut calls, mut map) = (Calls::new(), BTreeMap::new());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_never_answered_keeps_no_places() {
+    fn an_unanswered_call_keeps_no_entries_of_later_calls() {
         let mut calls = Calls::new();
         calls.insert(0, ());
         for number in 1..100_000 {

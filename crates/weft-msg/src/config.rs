@@ -234,8 +234,8 @@ fn in_range<T: Value>(name: &'static str, value: T, least: T, most: T) -> Result
 }
 
 impl Config {
-    /// Returns the number of ACK frames that a peer may send beyond its window: each acknowledges `ack_every`
-    /// frames, or was due by time after the peer's last frames acknowledged the previous one.
+    /// Returns the number of ACK frames that may be in flight beyond the window: one for each `ack_every` frames of a
+    /// window, and one more for an ACK that is due by time.
     pub(crate) fn ack_frames(&self) -> u16 {
         self.depth.div_ceil(self.ack_every) + 1
     }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_in_range_and_every_parameter_takes_its_own_text() {
+    fn the_defaults_are_in_range_and_every_parameter_parses_its_own_text() {
         let mut config = Config::default();
         config.check().unwrap();
         for parameter in Config::default().parameters() {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_values_and_names_are_reported() {
         let mut config = Config::default();
         for (name, value, want) in [
             ("depth", "2", "depth is 2, expected 3 to 4096"),

@@ -52,7 +52,8 @@ pub enum Event {
         /// The message.
         message: Message,
     },
-    /// The peer's application has received the message; the memory lent to it is free again.
+    /// The peer's application has received a message with lent memory, which is free again. Copied messages have no
+    /// such event.
     Delivered {
         /// The channel.
         channel: ChannelId,
@@ -75,7 +76,7 @@ pub enum Event {
         /// The reason.
         reason: CloseReason,
     },
-    /// An operation exceeded its time limit.
+    /// An operation exceeded its threshold.
     Slow(Slow),
 }
 

@@ -20,7 +20,7 @@ pub enum Direction {
 /// The fault that a rule injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The message is dropped; its sender receives `Delivered`.
+    /// The message is dropped; the sender still receives `Delivered` for lent memory.
     Drop,
     /// The message is sent, or delivered, later.
     Delay(Duration),
@@ -79,8 +79,9 @@ fn parse(text: &str) -> Option<Rule> {
         _ => return None,
     };
     let mut rule = Rule { direction, fault, chance: (1, 1), only: None };
-    if let Some((of, all)) = words.peek().and_then(|word| word.split_once('/')) {
-        rule.chance = (of.parse().ok()?, all.parse().ok().filter(|&all| all > 0)?);
+    if let Some((numerator, denominator)) = words.peek().and_then(|word| word.split_once('/')) {
+        let denominator = denominator.parse().ok().filter(|&denominator| denominator > 0)?;
+        rule.chance = (numerator.parse().ok()?, denominator);
         words.next();
     }
     rule.only = match words.next() {
@@ -96,7 +97,7 @@ fn parse(text: &str) -> Option<Rule> {
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) rules: Vec<Rule>,
-    pub(crate) hits: u64,
+    pub(crate) faults_injected: u64,
 }
 
 impl Filter {
@@ -107,17 +108,19 @@ impl Filter {
         call: CallRole,
         rng: &mut Rng,
     ) -> Option<Fault> {
-        let strikes = |rule: &&Rule| {
+        let applies = |rule: &&Rule| {
             let wanted = match rule.only {
                 None => true,
                 Some(CallKind::Requests) => matches!(call, CallRole::Request(_)),
                 Some(CallKind::Responses) => matches!(call, CallRole::Response(_)),
             };
-            let (of, all) = rule.chance;
-            rule.direction == direction && wanted && rng.chance(of.into(), all.into())
+            let (numerator, denominator) = rule.chance;
+            rule.direction == direction
+                && wanted
+                && rng.chance(numerator.into(), denominator.into())
         };
-        let fault = self.rules.iter().find(strikes).map(|rule| rule.fault);
-        self.hits += u64::from(fault.is_some());
+        let fault = self.rules.iter().find(applies).map(|rule| rule.fault);
+        self.faults_injected += u64::from(fault.is_some());
         fault
     }
 }
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_and_what_is_none_is_refused() {
+    fn rules_are_parsed_and_invalid_text_is_refused() {
         let rule =
             Rule { direction: Direction::Out, fault: Fault::Drop, chance: (1, 100), only: None };
         assert_eq!("out drop 1/100".parse(), Ok(rule));
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_strikes_as_often_as_it_says_and_only_what_it_says() {
+    fn a_rule_applies_with_its_chance_and_only_to_its_messages() {
         let mut filter = Filter::default();
         filter.rules.push("out corrupt 1/4 requests".parse().unwrap());
         let mut rng = Seed(1).child("filter", 0).rng();

@@ -45,16 +45,19 @@ impl Journal {
     /// The largest number of notes; older ones are discarded.
     pub const MAX_NOTES: usize = 64;
 
-    /// The interval of notes about slow operations of one channel. They often occur in bursts, which would
+    /// The minimum interval of notes about slow operations of one channel. They often occur in bursts, which would
     /// displace all others.
-    const SLOW_EVERY: Duration = Duration::from_secs(1);
+    const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 
+    /// Records a note, unless it is a slow operation and its channel has another within [`Self::SLOW_INTERVAL`].
     pub(crate) fn note(&mut self, note: Note) {
         let is_slow =
             |what: NoteKind| matches!(what, NoteKind::SlowCall(_) | NoteKind::SlowPoll(_));
-        let lately = |of: &&Note| note.at.since(of.at) < Self::SLOW_EVERY;
-        let mut before = self.notes.iter().rev().take_while(lately);
-        if is_slow(note.what) && before.any(|of| is_slow(of.what) && of.channel == note.channel) {
+        let is_recent = |other: &&Note| note.at.since(other.at) < Self::SLOW_INTERVAL;
+        let mut before = self.notes.iter().rev().take_while(is_recent);
+        if is_slow(note.what)
+            && before.any(|other| is_slow(other.what) && other.channel == note.channel)
+        {
             return;
         }
         if self.notes.len() == Self::MAX_NOTES {

@@ -12,7 +12,7 @@ use crate::verbs::{DeviceError, Region, Registrar, Slice};
 slotmap::new_key_type! { struct RegionKey; }
 
 /// A block of registered memory. Its holder returns it to its context
-/// ([`Context::release`](crate::Context::release)); a dropped block stays in use.
+/// ([`Context::free`](crate::Context::free)); a dropped block stays in use.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropped memory stays in use until its context goes"]
 pub struct Block {
@@ -42,10 +42,12 @@ pub(crate) struct MemoryLimits {
 #[derive(Debug)]
 pub(crate) struct MemoryCache {
     limits: MemoryLimits,
-    regions: SlotMap<RegionKey, Cut>,
+    regions: SlotMap<RegionKey, CachedRegion>,
     /// Block lengths, shortest first. A longer block has a region of its own.
     classes: Vec<Class>,
-    reserved: u64,
+    /// Length in bytes of all regions.
+    registered: u64,
+    /// Length in bytes of all blocks in use.
     used: u64,
     /// The earliest time at which a region has been empty for long enough.
     shrink_at: Option<Instant>,
@@ -70,11 +72,13 @@ pub struct MemoryUse {
 
 /// A region divided into blocks.
 #[derive(Debug)]
-struct Cut {
+struct CachedRegion {
     region: Region,
     /// The class; `None` for a region that is one block.
     class: Option<usize>,
+    /// Indices of the free blocks.
     free: Vec<u32>,
+    /// Number of blocks.
     blocks: u32,
     empty_since: Option<Instant>,
 }
@@ -94,23 +98,23 @@ impl MemoryCache {
             limits,
             regions: SlotMap::with_key(),
             classes,
-            reserved: 0,
+            registered: 0,
             used: 0,
             shrink_at: None,
         }
     }
 
     /// Changes the limits; regions above them are freed when they are empty.
-    pub(crate) fn limit(&mut self, limits: MemoryLimits) {
+    pub(crate) fn set_limits(&mut self, limits: MemoryLimits) {
         self.limits = limits;
         // Empty regions may be due earlier now.
-        let empty = self.regions.values().filter_map(|cut| cut.empty_since);
+        let empty = self.regions.values().filter_map(|cached| cached.empty_since);
         self.shrink_at = empty.min().map(|since| since + limits.keep);
     }
 
     /// Returns the registered memory and its use.
-    pub(crate) const fn bytes(&self) -> MemoryUse {
-        MemoryUse { registered: self.reserved, used: self.used }
+    pub(crate) const fn usage(&self) -> MemoryUse {
+        MemoryUse { registered: self.registered, used: self.used }
     }
 
     /// Allocates a block of at least `len` bytes.
@@ -128,17 +132,18 @@ impl MemoryCache {
             Some(key) => key,
             None => self.grow(verbs, class, len)?,
         };
-        let cut = &mut self.regions[key];
-        cut.empty_since = None;
-        let index = cut.free.pop().expect("the region has a free block");
-        if let (Some(class), true) = (class, cut.free.is_empty()) {
+        let cached = &mut self.regions[key];
+        cached.empty_since = None;
+        let index = cached.free.pop().expect("the region has a free block");
+        if let (Some(class), true) = (class, cached.free.is_empty()) {
             self.classes[class].partial.remove(&key);
         }
-        let slice = cut.block(index, &self.classes);
+        let slice = cached.block(index, &self.classes);
         self.used += u64::from(slice.len);
         Ok(Block { region: key, index, slice })
     }
 
+    /// Registers a region for a class, or for a single block of `len` bytes.
     fn grow(
         &mut self,
         verbs: &mut impl Registrar,
@@ -153,14 +158,15 @@ impl MemoryCache {
             }
             None => (u64::from(len).next_multiple_of(4096), 1),
         };
-        if self.reserved + bytes > self.limits.total {
+        if self.registered + bytes > self.limits.total {
             let why = "the memory cache is at its limit (memory_limit)";
             return Err(DeviceError { doing: "registering memory", why, code: 0 });
         }
         let region = verbs.allocate(bytes)?;
-        self.reserved += bytes;
+        self.registered += bytes;
         let free = (0..blocks).rev().collect();
-        let key = self.regions.insert(Cut { region, class, free, blocks, empty_since: None });
+        let key =
+            self.regions.insert(CachedRegion { region, class, free, blocks, empty_since: None });
         if let Some(class) = class {
             self.classes[class].partial.insert(key);
         }
@@ -169,17 +175,17 @@ impl MemoryCache {
 
     /// Returns a block to the cache.
     pub(crate) fn release(&mut self, now: Instant, block: Block) {
-        let Some(cut) = self.regions.get_mut(block.region) else {
+        let Some(cached) = self.regions.get_mut(block.region) else {
             debug_assert!(false, "a block of another context");
             return;
         };
         self.used -= u64::from(block.slice.len);
-        if let (Some(class), true) = (cut.class, cut.free.is_empty()) {
+        if let (Some(class), true) = (cached.class, cached.free.is_empty()) {
             self.classes[class].partial.insert(block.region);
         }
-        cut.free.push(block.index);
-        if cut.free.len() == cut.blocks as usize {
-            cut.empty_since = Some(now);
+        cached.free.push(block.index);
+        if cached.free.len() == cached.blocks as usize {
+            cached.empty_since = Some(now);
             self.shrink_at.get_or_insert(now + self.limits.keep);
         }
     }
@@ -192,13 +198,13 @@ impl MemoryCache {
     /// Frees regions that have been empty for long enough.
     pub(crate) fn shrink(&mut self, now: Instant, verbs: &mut impl Registrar) {
         let keep = self.limits.keep;
-        let due = |cut: &Cut| cut.empty_since.map(|since| since + keep);
-        self.regions.retain(|key, cut| {
-            let stays = due(cut).is_none_or(|due| due > now);
+        let due = |cached: &CachedRegion| cached.empty_since.map(|since| since + keep);
+        self.regions.retain(|key, cached| {
+            let stays = due(cached).is_none_or(|due| due > now);
             if !stays {
-                verbs.free(cut.region);
-                self.reserved -= cut.region.len;
-                if let Some(class) = cut.class {
+                verbs.free(cached.region);
+                self.registered -= cached.region.len;
+                if let Some(class) = cached.class {
                     self.classes[class].partial.remove(&key);
                 }
             }
@@ -209,15 +215,16 @@ impl MemoryCache {
 
     /// Frees all regions, including blocks in use.
     pub(crate) fn free_all(&mut self, verbs: &mut impl Registrar) {
-        for (_, cut) in self.regions.drain() {
-            verbs.free(cut.region);
+        for (_, cached) in self.regions.drain() {
+            verbs.free(cached.region);
         }
         self.classes.iter_mut().for_each(|class| class.partial.clear());
-        (self.reserved, self.used) = (0, 0);
+        (self.registered, self.used) = (0, 0);
     }
 }
 
-impl Cut {
+impl CachedRegion {
+    /// Returns the location of a block.
     fn block(&self, index: u32, classes: &[Class]) -> Slice {
         let Region { address, len, lkey, rkey } = self.region;
         let len = match self.class {
@@ -245,7 +252,7 @@ mod tests {
         let mut now = Instant::EPOCH;
         let held: Vec<_> = (0..3000).map(|_| cache.allocate(&mut verbs, 4096).unwrap()).collect();
         assert_eq!(verbs.regions.len(), 3, "1,008 blocks of 4,160 bytes a region");
-        assert_eq!(cache.bytes().used, 3000 * 4160);
+        assert_eq!(cache.usage().used, 3000 * 4160);
         for block in held {
             cache.release(now, block);
         }
@@ -254,11 +261,11 @@ mod tests {
         now += LIMITS.keep;
         cache.shrink(now, &mut verbs);
         assert_eq!(cache.shrink_at(), None);
-        assert_eq!((verbs.regions.len(), cache.bytes()), (0, MemoryUse::default()));
+        assert_eq!((verbs.regions.len(), cache.usage()), (0, MemoryUse::default()));
     }
 
     #[test]
-    fn the_limit_is_kept_and_named() {
+    fn the_limit_is_enforced_and_named() {
         let mut verbs = NoDevice::default();
         let mut cache = MemoryCache::new(LIMITS, 4136);
         let blocks: Vec<_> = (0..4).map(|_| cache.allocate(&mut verbs, 8 << 20).unwrap()).collect();
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_never_overlap_whatever_is_taken_and_given() {
+    fn blocks_never_overlap_in_any_order_of_allocation_and_release() {
         for seed in 0..100 {
             let mut rng = Seed(seed).child("memory cache", 0).rng();
             let mut verbs = NoDevice::default();
@@ -299,9 +306,9 @@ mod tests {
                 }
                 cache.shrink(now, &mut verbs);
                 let sum: u64 = held.iter().map(|block| u64::from(block.slice.len)).sum();
-                let MemoryUse { registered: reserved, used } = cache.bytes();
+                let MemoryUse { registered, used } = cache.usage();
                 assert_eq!(used, sum);
-                assert!(used <= reserved && reserved <= LIMITS.total);
+                assert!(used <= registered && registered <= LIMITS.total);
             }
         }
     }

@@ -18,7 +18,8 @@ use crate::verbs::{
     Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };
 
-/// The distance of regions' addresses, with gaps of the same size: an access beyond a region's end fails.
+/// The distance between the addresses of regions. A region has at most half this length, so an access beyond its end
+/// fails.
 const REGION_STRIDE: u64 = 1 << 32;
 
 /// An RNIC device with its own memory.
@@ -35,16 +36,20 @@ pub struct Rnic {
 /// Registered memory, and the payload of the current packet.
 #[derive(Debug, Default)]
 struct Arena {
+    /// Regions by address.
     regions: BTreeMap<u64, Vec<u8>>,
+    /// Number of regions allocated since the start.
     count: u64,
+    /// The payload of the current packet.
     payload: Vec<u8>,
+    /// The payloads of packets that are placed later.
     held: BTreeMap<Held, Vec<u8>>,
     /// Number of bytes received and placed, including frame headers.
     received: u64,
 }
 
 impl Rnic {
-    /// Returns a context of `device`, which peers reach at `at`.
+    /// Opens a context on `device`, which peers reach at `at`.
     ///
     /// # Errors
     /// The device has no resources left.
@@ -56,6 +61,9 @@ impl Rnic {
     }
 
     /// Handles a received packet.
+    ///
+    /// # Panics
+    /// If the payload is longer than 65,535 bytes.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -126,6 +134,7 @@ impl Rnic {
 }
 
 impl Arena {
+    /// Returns the address of a region and the offset in it.
     fn slot(address: u64) -> (u64, usize) {
         let base = address / REGION_STRIDE * REGION_STRIDE;
         (base, usize::try_from(address - base).expect("less than a region"))
@@ -372,6 +381,7 @@ impl Verbs for Rnic {
 }
 
 impl Rnic {
+    /// Moves a queue pair from Reset to Init.
     fn initialise(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), DeviceError> {
         let to_init = Attributes {
             state: Some(State::Init),

@@ -1,5 +1,5 @@
-//! The optional shared receive queue (X-RDMA, section VII.F). Its memory is for as many frames as it has
-//! requests, for any number of channels. It may be empty when a frame arrives, so a receiver is not always
+//! The optional shared receive queue (X-RDMA, section VII.F). It has memory for one frame per request, for any number
+//! of channels. It may be empty when a frame arrives, so a receiver is not always
 //! ready; the sender then retries.
 
 use alloc::vec::Vec;
@@ -31,7 +31,8 @@ impl SharedReceives {
         Some(block)
     }
 
-    /// Returns `true` if as many frames as requests waited: a peer may have found no request.
+    /// Counts a handled frame. Returns `true` if as many frames as the queue has requests were handled since the
+    /// completion queue was last empty: a peer may have found no request.
     fn ran_dry(&mut self) -> bool {
         self.taken += 1;
         let dry = self.taken == self.posted.len();

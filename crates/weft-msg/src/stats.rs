@@ -19,9 +19,9 @@ pub struct ChannelStats {
     pub large: u64,
     /// ACK frames sent.
     pub acks: u64,
-    /// NOPs sent.
+    /// NOPs sent because the window stayed full for `deadlock_after`.
     pub nops: u64,
-    /// Zero-byte WRITEs sent to probe the peer.
+    /// Probes of a silent peer: zero-byte WRITEs, or NOPs on a stream.
     pub probes: u64,
     /// Changes of the sending carrier.
     pub switches: u64,
@@ -92,7 +92,7 @@ pub struct ContextStats {
     pub qps_reused: u64,
     /// Times that as many frames waited as the shared receive queue has requests; peers may have retried.
     pub srq_dry: u64,
-    /// Polls later than `polling_warn`.
+    /// Polls that found completions later than `polling_warn` after the previous poll.
     pub slow_polls: u64,
     /// Calls longer than `slow_threshold`.
     pub slow_calls: u64,

@@ -17,7 +17,7 @@ pub struct Decomposition {
 }
 
 /// The offset of the peer's clock, from calls' timestamps (RFC 5905, section 8). It is taken from the call with
-/// the shortest transfer time of the last few, because queueing delays differ between directions.
+/// the shortest transfer time of the last 16, because queueing delays differ between directions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClockOffset {
     samples: [Option<Sample>; Self::MAX_SAMPLES],
@@ -26,8 +26,10 @@ pub(crate) struct ClockOffset {
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
+    /// The offset of the peer's clock, ns.
     offset: i64,
-    way: u64,
+    /// The transfer time in both directions, ns.
+    transit: u64,
 }
 
 impl ClockOffset {
@@ -44,25 +46,25 @@ impl ClockOffset {
         let (t3, t4) = (i128::from(answer.sent_at), i128::from(now.as_nanos()));
         // A peer's timestamps may have any value.
         let peer = (t3 - t2).clamp(0, t4 - t1);
-        let way = clamp(t4 - t1 - peer);
+        let transit = clamp(t4 - t1 - peer);
         let offset = (t2 - t1 + t3 - t4) / 2;
         let offset = offset.clamp(i64::MIN.into(), i64::MAX.into());
         let offset = i64::try_from(offset).expect("clamped");
-        self.samples[self.next] = Some(Sample { offset, way });
+        self.samples[self.next] = Some(Sample { offset, transit });
         self.next = (self.next + 1) % Self::MAX_SAMPLES;
         let offset = self.offset().unwrap_or(offset);
-        let request = clamp(t2 - t1 - i128::from(offset)).min(way);
+        let request = clamp(t2 - t1 - i128::from(offset)).min(transit);
         Decomposition {
             request: Duration::from_nanos(request),
             peer: Duration::from_nanos(clamp(peer)),
-            response: Duration::from_nanos(way - request),
+            response: Duration::from_nanos(transit - request),
             offset,
         }
     }
 
-    /// Returns the estimated offset in ns.
+    /// Returns the estimated offset in ns; `None` before the first traced call.
     pub(crate) fn offset(&self) -> Option<i64> {
-        let best = self.samples.iter().flatten().min_by_key(|sample| sample.way);
+        let best = self.samples.iter().flatten().min_by_key(|sample| sample.transit);
         best.map(|sample| sample.offset)
     }
 }
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_taken_apart_across_clocks_that_differ() {
+    fn a_call_is_decomposed_across_clocks_that_differ() {
         for ahead in [-5_000_000, 0, 7_000_000_000] {
             let mut clock = ClockOffset::default();
             let time = call(&mut clock, 10_000_000_000, 2000, 10_000, 2000, ahead);
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_that_make_no_sense_give_times_that_add_up() {
+    fn invalid_timestamps_give_times_that_add_up() {
         let mut clock = ClockOffset::default();
         for (received_at, sent_at) in [(0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
             let answer = TraceExtension { id: 1, received_at, sent_at };

@@ -146,6 +146,9 @@ impl ReceiveWindow {
     }
 
     /// Marks a frame as finished: the application has received it, and its buffer was replaced (`rdma_read_done`).
+    ///
+    /// # Panics
+    /// If the frame is not in the window.
     pub(crate) fn finish(&mut self, seq: u64) {
         let index = usize::try_from(seq - self.ready).expect("within the window");
         self.done[index] = true;
@@ -172,8 +175,8 @@ impl ReceiveWindow {
     }
 }
 
-/// Returns the low bits of a count, which frames carry.
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what travels")]
+/// Returns the low 16 bits of a count, which frames carry.
+#[expect(clippy::cast_possible_truncation, reason = "frames carry the low 16 bits")]
 pub(crate) const fn low(count: u64) -> u16 {
     count as u16
 }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_is_kept_for_what_ends_a_deadlock() {
+    fn the_last_place_is_reserved_for_frames_that_end_a_deadlock() {
         let mut window = SendWindow::new(3);
         window.push(());
         assert!(window.open());
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_cannot_be_acknowledged() {
+    fn a_frame_never_sent_cannot_be_acknowledged() {
         let mut window = SendWindow::new(8);
         window.push(());
         let error = window.acknowledge(2).map(Iterator::count).unwrap_err();
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn rta_passes_what_is_done_without_a_gap() {
+    fn rta_advances_over_finished_frames_without_a_gap() {
         let mut window = ReceiveWindow::new(8);
         for seq in 0..3 {
             assert_eq!(window.arrive(seq), Ok(u64::from(seq)));
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_held_to_what_it_was_offered() {
+    fn a_peer_cannot_exceed_its_window() {
         let mut window = ReceiveWindow::new(2);
         assert_eq!(window.arrive(1), Err(WindowError::OutOfSequence { got: 1, expected: 0 }));
         window.arrive(0).unwrap();

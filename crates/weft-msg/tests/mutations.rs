@@ -5,7 +5,7 @@ mod properties;
 use properties::inputs::{corpus, survive};
 
 #[test]
-fn no_peer_breaks_a_promise() {
+fn no_peer_breaks_an_invariant() {
     let file =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.corpus");
     let received = survive(&corpus(&file), 20_000, properties::peer);

@@ -2,9 +2,9 @@
 //! every path, several senders into one link, and one sender beside TCP's CUBIC.
 //!
 //! `sudo cargo bench -p weft-perf --bench congestion -- [loss|fast-loss|share|mark|beside ...] [SECONDSs]
-//! [rounds=N] [senders=N] [queue=TARGET] [control ...]`. `fast-loss` has no link that limits, so that processors do.
-//! Of several rounds the one with the most goodput counts: other programs on the machine only take away. Needs root for
-//! namespaces, iperf3 and tc. Without controls: `weft`, `fixed-window`, `swift` and TCP's CUBIC.
+//! [rounds=N] [senders=N] [queue=TARGET] [control ...]`. In `fast-loss` no link is limited, so the processors are the
+//! bottleneck. The result is the round with the most goodput, because other programs on the machine only reduce it. It
+//! needs root for namespaces, iperf3 and tc. The default controls are `weft`, `fixed-window`, `swift` and TCP's CUBIC.
 #![allow(clippy::disallowed_methods, reason = "it watches a kernel in real time")]
 
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use weft_udp::{AgentConfig, WaitMode};
 use weft_units::{BitRate, ByteCount, Duration};
 
 const PATHS: u16 = 16;
-/// Hosts behind each leaf: the receiver is the first of one leaf, the senders are those of the other.
+/// Number of hosts behind each leaf: the receiver is the first of one leaf, the senders are those of the other.
 const SENDERS: usize = 8;
-/// Rate of the receiver's link, but in `fast-loss`, where the processors are the limit.
+/// Rate of the receiver's link, bits per second, except in `fast-loss`.
 const LINK: u64 = 200_000_000;
-/// Queue of the receiver's link, bytes: 10 ms of it.
+/// Queue of the receiver's link, bytes: 10 ms at its rate.
 const BUFFER: u64 = LINK / 8 / 100;
-/// Payload of a packet, and what it takes of a link with all headers.
+/// Bytes of a packet's payload, and of its frame with all headers.
 const PAYLOAD: f64 = 1440.0;
 const FRAME: f64 = 1514.0;
-/// Seconds at the beginning that are left out.
+/// Time at the beginning that results exclude, seconds.
 const WARM_UP: f64 = 1.0;
 
 /// A sender: the transport under one control, or the kernel's TCP.
@@ -51,11 +51,11 @@ impl Sender {
 
 /// The measurements of one run.
 struct Outcome {
-    /// Payload of each sender, bits a second.
+    /// Payload rate of each sender, bits per second.
     rates: Vec<f64>,
-    /// Packets sent again, of those sent.
-    repeated: f64,
-    /// The median of what waited for the receiver's link, bytes.
+    /// Retransmissions as a share of the packets sent.
+    retransmitted: f64,
+    /// The median backlog of the receiver's link, bytes.
     queue: u64,
 }
 
@@ -64,7 +64,7 @@ impl Outcome {
         self.rates.iter().sum()
     }
 
-    /// Jain's index: one when all are equal, 1/n when one has everything.
+    /// Returns Jain's fairness index: 1 if all rates are equal, 1/n if one sender has the whole rate.
     fn fairness(&self) -> f64 {
         let squares: f64 = self.rates.iter().map(|rate| rate * rate).sum();
         self.total() * self.total() / (self.rates.len() as f64 * squares)
@@ -82,7 +82,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs these senders at the same time, [`Self::rounds`] times; returns the round with the most goodput.
+    /// Runs these senders at the same time, [`Self::rounds`] times, and returns the round with the most goodput.
     fn best(&self, senders: &[Sender]) -> Outcome {
         let rounds = (0..self.rounds).map(|_| self.run(senders));
         rounds.max_by(|one, other| one.total().total_cmp(&other.total())).expect("a round")
@@ -92,7 +92,7 @@ impl Bench {
         self.lab.fabric().nodes[index].name.clone()
     }
 
-    /// The link of the receiver and the leaf at its other end.
+    /// Returns the names of the receiver's link and of the leaf at its other end.
     fn bottleneck(&self) -> (String, String) {
         let link = &self.lab.fabric().links[0];
         let ends = [link.near.node, link.far.node].map(|node| &self.lab.fabric().nodes[node].name);
@@ -100,7 +100,8 @@ impl Bench {
         (link.name.clone(), leaf.clone())
     }
 
-    /// Limits the receiver's link; `None` lifts the limit.
+    /// Limits the receiver's link to `rate`, bits per second, with marks above a backlog of `mark_above` bytes. `None`
+    /// removes the limit.
     fn limit(&mut self, rate: Option<u64>, mark_above: Option<u64>) {
         let (link, leaf) = self.bottleneck();
         let limit = Impairment {
@@ -112,8 +113,8 @@ impl Bench {
         self.lab.impair(&link, Direction::From(leaf), &limit).expect("root");
     }
 
-    /// Has the four paths lose packets.
-    fn lose(&mut self, loss: &str) {
+    /// Sets the loss of the four paths.
+    fn set_loss(&mut self, loss: &str) {
         let limit = Impairment { loss: loss.parse().expect("a loss"), ..Impairment::default() };
         let spines = self.lab.fabric().links.iter().skip(2 * SENDERS);
         let links: Vec<_> = spines.take(4).map(|link| link.name.clone()).collect();
@@ -125,8 +126,8 @@ impl Bench {
     /// Returns the backlog of the receiver's link, bytes.
     fn backlog(&self) -> u64 {
         let (_, leaf) = self.bottleneck();
-        let ask = || Command::new("tc").args(["-s", "qdisc", "show"]).output();
-        let out = self.lab.enter(&leaf, ask).expect("root").expect("tc runs");
+        let show = || Command::new("tc").args(["-s", "qdisc", "show"]).output();
+        let out = self.lab.enter(&leaf, show).expect("root").expect("tc runs");
         let text = String::from_utf8_lossy(&out.stdout);
         let tbf = text.split("qdisc ").find(|part| part.starts_with("tbf")).unwrap_or("");
         let word = tbf.split("backlog ").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -137,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// Runs these senders at the same time.
+    /// Runs these senders at the same time and returns their measurements.
     fn run(&self, senders: &[Sender]) -> Outcome {
         let stop = AtomicBool::new(false);
         let outcome = Mutex::new((vec![0.0; senders.len()], 0_u64, 0_u64));
@@ -161,34 +162,34 @@ impl Bench {
                 .map(|(index, &sender)| {
                     let outcome = &outcome;
                     scope.spawn(move || {
-                        let (rate, sent, repeated) = match sender {
+                        let (rate, sent, retransmitted) = match sender {
                             Sender::Weft(kind) => self.weft(index, kind, at),
                             Sender::Cubic => (self.cubic(index), 0, 0),
                         };
                         let mut outcome = outcome.lock().expect("no sender panics");
                         outcome.0[index] = rate;
                         outcome.1 += sent;
-                        outcome.2 += repeated;
+                        outcome.2 += retransmitted;
                     })
                 })
                 .collect();
-            let begun = Instant::now();
+            let started_at = Instant::now();
             while senders.iter().any(|sender| !sender.is_finished()) {
                 thread::sleep(std::time::Duration::from_millis(50));
-                let seconds = begun.elapsed().as_secs_f64();
+                let seconds = started_at.elapsed().as_secs_f64();
                 if (WARM_UP..self.seconds as f64).contains(&seconds) {
                     backlog.push(self.backlog());
                 }
             }
             stop.store(true, Ordering::Relaxed);
         });
-        let (rates, sent, repeated) = outcome.into_inner().expect("no sender panicked");
+        let (rates, sent, retransmitted) = outcome.into_inner().expect("no sender panicked");
         backlog.sort_unstable();
         let queue = backlog.get(backlog.len() / 2).copied().unwrap_or(0);
-        Outcome { rates, repeated: repeated as f64 / sent.max(1) as f64, queue }
+        Outcome { rates, retransmitted: retransmitted as f64 / sent.max(1) as f64, queue }
     }
 
-    /// A stream of the transport; bits a second, packets sent and sent again.
+    /// Runs a stream of the transport and returns bits per second, packets sent, and retransmissions.
     fn weft(&self, index: usize, kind: congestion::Kind, server: SocketAddr) -> (f64, u64, u64) {
         let from = SENDERS + index;
         let config = ClientConfig {
@@ -217,7 +218,7 @@ impl Bench {
         (rate, report.client.engine.data_sent, report.client.engine.retransmissions())
     }
 
-    /// A stream of the kernel's TCP, bits a second.
+    /// Runs a stream of the kernel's TCP and returns bits per second; zero if iperf3 reports none.
     fn cubic(&self, index: usize) -> f64 {
         let port = (5201 + index).to_string();
         let mut server = Command::new("iperf3");
@@ -226,7 +227,7 @@ impl Bench {
         let to = self.lab.fabric().address(0).to_string();
         let seconds = self.seconds.to_string();
         let omit = WARM_UP.to_string();
-        let ask = || {
+        let run = || {
             let mut client = Command::new("iperf3");
             client.args(["-c", &to, "-p", &port, "-t", &seconds, "-O", &omit, "-C", "cubic", "-J"]);
             // The server may not listen yet.
@@ -236,15 +237,15 @@ impl Bench {
                 json["end"]["sum_received"]["bits_per_second"].as_f64()
             })
         };
-        let rate = self.lab.enter(&self.host(SENDERS + index), ask).expect("root");
+        let rate = self.lab.enter(&self.host(SENDERS + index), run).expect("root");
         let _ = server.kill();
         let _ = server.wait();
         rate.unwrap_or(0.0)
     }
 }
 
-/// Returns the payload that a link of this rate carries, bits a second.
-fn carries(rate: u64) -> f64 {
+/// Returns the maximum payload rate of a link of this rate, both in bits per second.
+fn payload_rate(rate: u64) -> f64 {
     rate as f64 * PAYLOAD / FRAME
 }
 
@@ -259,7 +260,7 @@ fn loss(bench: &mut Bench, senders: &[Sender], limit: Option<u64>) {
     for &sender in senders {
         let mut free = None;
         for loss in ["0%", "0.1%", "1%", "2%"] {
-            bench.lose(loss);
+            bench.set_loss(loss);
             let outcome = bench.best(&[sender]);
             let free = *free.get_or_insert_with(|| outcome.total());
             println!(
@@ -267,7 +268,7 @@ fn loss(bench: &mut Bench, senders: &[Sender], limit: Option<u64>) {
                 sender.name(),
                 outcome.total() / 1e6,
                 outcome.total() / free,
-                outcome.repeated * 100.0
+                outcome.retransmitted * 100.0
             );
         }
     }
@@ -293,10 +294,10 @@ fn share(bench: &mut Bench, senders: &[Sender], mark_above: Option<u64>) {
             println!(
                 "{:<14} {count:>8} {:>12.3} {:>8.3} {:>14.3} {:>9.2}%",
                 sender.name(),
-                outcome.total() / carries(LINK),
+                outcome.total() / payload_rate(LINK),
                 outcome.fairness(),
                 outcome.queue as f64 / BUFFER as f64,
-                outcome.repeated * 100.0
+                outcome.retransmitted * 100.0
             );
         }
     }
@@ -312,14 +313,14 @@ fn beside(bench: &mut Bench, senders: &[Sender]) {
     bench.limit(Some(LINK), None);
     for &sender in senders {
         let outcome = bench.best(&[sender, Sender::Cubic]);
-        let half = carries(LINK) / 2.0;
+        let half = payload_rate(LINK) / 2.0;
         println!(
             "{:<14} {:>12.3} {:>12.3} {:>14.3} {:>9.2}%",
             sender.name(),
             outcome.rates[0] / half,
             outcome.rates[1] / half,
             outcome.queue as f64 / BUFFER as f64,
-            outcome.repeated * 100.0
+            outcome.retransmitted * 100.0
         );
     }
     bench.limit(None, None);

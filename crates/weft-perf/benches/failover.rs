@@ -1,12 +1,12 @@
-//! Measures the interruption by a dead path: a steady stream over four kernel-routed paths, one
-//! of which goes silent (both directions, no carrier lost, no router notices), fifty times.
+//! Measures the interruption of a steady stream by a failed path: one of four kernel-routed paths becomes a black hole
+//! (in both directions; no port loses carrier and no router detects it), fifty times.
 //!
 //! `sudo cargo bench -p weft-perf --bench failover -- [kills]`. Needs root for namespaces.
 //!
-//! A message of 25 KB leaves every millisecond. A kill's recovery is the time from issuing the
-//! command that kills the path to the in-order delivery of the last message that came late: more
-//! than a millisecond over the median of the quiet time before. A machine that pauses makes messages
-//! late as well, so the same is measured before each kill without one.
+//! A message of 25 KB is sent every millisecond. The interruption is the time from the start of the command that fails
+//! the path to the in-order delivery of the last late message, whose latency exceeds the median before the failure by
+//! more than a millisecond. A pause of the machine makes messages late too, so each failure is preceded by the same
+//! measurement without one.
 #![allow(clippy::disallowed_methods, reason = "it watches a kernel in real time")]
 
 use std::process::ExitCode;
@@ -20,8 +20,8 @@ use weft_units::{Duration, Instant};
 
 const PORT: u16 = 4791;
 const UDP: u8 = 17;
-const LENGTH: u32 = 25_000;
-const EVERY: Duration = Duration::from_millis(1);
+const MESSAGE_BYTES: u32 = 25_000;
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(1);
 
 /// The submission and delivery times of each message, by number.
@@ -62,17 +62,17 @@ struct Bench {
 }
 
 impl Bench {
-    /// Turns both ends, keeping the stream going, until `done`.
+    /// Runs both ends and continues the stream until `done` returns `true`.
     fn run(&mut self, mut done: impl FnMut(&Self) -> bool) {
         while !done(self) {
             let now = self.agents[0].now();
             if let Some(connection) = self.connection.filter(|_| now >= self.next) {
                 let token = self.streams[0].submitted.len() as u64;
-                let message = Message { token, opcode: 0, tag: 0, length: LENGTH };
+                let message = Message { token, opcode: 0, tag: 0, length: MESSAGE_BYTES };
                 if self.agents[0].endpoint().submit(now, connection, message).is_ok() {
                     self.streams[0].submitted.push(now);
                 }
-                self.next = self.next.max(now - EVERY) + EVERY;
+                self.next = self.next.max(now - MESSAGE_INTERVAL) + MESSAGE_INTERVAL;
             }
             for (agent, stream) in self.agents.iter_mut().zip(&mut self.streams) {
                 let _ = agent.turn(stream);
@@ -86,22 +86,22 @@ impl Bench {
         self.run(|bench| bench.agents[0].now() >= until);
     }
 
-    /// Returns the time from `since` to the last delivery that took more than `late`, of the
-    /// messages submitted from shortly before on.
-    fn felt(&self, since: Instant, late: Duration) -> Duration {
+    /// Returns the time from `since` to the last delivery with a latency above `late`, of the messages submitted from
+    /// 5 ms before `since` on; zero if there is none.
+    fn interruption(&self, since: Instant, late: Duration) -> Duration {
         let latencies = self.latencies(since - Duration::from_millis(5));
         let last = latencies.filter(|(latency, _)| *latency > late).map(|(_, at)| at).max();
         last.map_or(Duration::ZERO, |at| at.since(since))
     }
 
-    /// Keeps the stream going for a while, until all that was submitted in it is delivered.
+    /// Continues the stream for 100 ms, and until all messages submitted in that time are delivered.
     fn await_delivery(&mut self) {
         self.run_for(Duration::from_millis(100));
         let submitted = self.streams[0].submitted.len();
         self.run(|bench| bench.streams[1].delivered.len() >= submitted);
     }
 
-    /// Latencies of the messages submitted from `since` on, and when each was delivered.
+    /// Returns the latency and the delivery time of each message submitted from `since` on.
     fn latencies(&self, since: Instant) -> impl Iterator<Item = (Duration, Instant)> {
         let submitted = self.streams[0].submitted.iter();
         let both = submitted.zip(&self.streams[1].delivered);
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// A first source port from which four consecutive ones take four different spines.
+/// Returns the first of four consecutive source ports that take four different spines.
 fn first_port(lab: &Lab) -> u16 {
     let paths = lab.fabric().paths();
     let spine = |source_port| {
@@ -142,13 +142,14 @@ fn open(lab: &Lab) -> Bench {
 }
 
 /// The interruptions without a failure, and after a path's failure.
-struct Felt {
+struct Interruptions {
     nothing: Duration,
     death: Duration,
 }
 
-/// Kills the path over `spine`, waits, heals it.
-fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
+/// Measures the interruption without a failure, then fails the path over `spine`, measures it again, and repairs the
+/// path.
+fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Interruptions {
     let quiet_since = bench.agents[0].now();
     bench.await_delivery();
     let mut quiet: Vec<_> = bench.latencies(quiet_since).map(|(latency, _)| latency).collect();
@@ -156,7 +157,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
     let late = quiet[quiet.len() / 2] + LATE;
     let control_since = bench.agents[0].now();
     bench.await_delivery();
-    let nothing = bench.felt(control_since, late);
+    let nothing = bench.interruption(control_since, late);
     let link = lab.fabric().links[2 + spine].name.clone();
     let killed_at = bench.agents[0].now();
     thread::scope(|scope| {
@@ -164,7 +165,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
         bench.run(|_| killer.is_finished());
     });
     bench.await_delivery();
-    let death = bench.felt(killed_at, late);
+    let death = bench.interruption(killed_at, late);
     let ups = bench.streams[0].paths_up;
     thread::scope(|scope| {
         let healer = scope.spawn(|| lab.set_black_hole(&link, false).expect("root"));
@@ -172,7 +173,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
     });
     let until = bench.agents[0].now() + Duration::from_secs(1);
     bench.run(|bench| bench.streams[0].paths_up > ups || bench.agents[0].now() >= until);
-    Felt { nothing, death }
+    Interruptions { nothing, death }
 }
 
 fn print_quantiles(what: &str, mut times: Vec<Duration>) {
@@ -198,11 +199,12 @@ fn main() -> ExitCode {
     bench.run(|bench| bench.streams[0].connected);
     bench.connection = Some(connection);
     bench.run_for(Duration::from_millis(300));
-    let felt: Vec<Felt> = (0..kills).map(|number| kill(&mut bench, &mut lab, number % 4)).collect();
+    let measured: Vec<Interruptions> =
+        (0..kills).map(|number| kill(&mut bench, &mut lab, number % 4)).collect();
     let stats = bench.agents[0].endpoint().stats();
     println!("until the last late message, {kills} times, ms");
-    print_quantiles("a path's death", felt.iter().map(|felt| felt.death).collect());
-    print_quantiles("nothing", felt.iter().map(|felt| felt.nothing).collect());
+    print_quantiles("a path's death", measured.iter().map(|it| it.death).collect());
+    print_quantiles("nothing", measured.iter().map(|it| it.nothing).collect());
     println!(
         "  paths down {}, up {}; repeats: fast {}, timeout {}, needless {}",
         stats.paths_down,

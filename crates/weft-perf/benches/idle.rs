@@ -1,6 +1,6 @@
-//! Memory and set-up of connections that do nothing, encrypted as they ship and in the clear.
-//! `cargo bench -p weft-perf --bench idle -- [CONNECTIONS]` sets up 100,000 unless told otherwise, each way in a process
-//! of its own, prints a table for each, then lines of JSON.
+//! Memory and set-up time of idle connections, encrypted as by default and in the clear.
+//! `cargo bench -p weft-perf --bench idle -- [CONNECTIONS]` sets up 100,000 connections by default, each way in its own
+//! process, and prints a table and a line of JSON for each.
 
 use std::process::{Command, exit};
 
@@ -29,7 +29,7 @@ fn usage() -> ! {
     exit(2);
 }
 
-/// Measures in another process: what this one has given back it would not give to the system.
+/// Measures in another process, because an allocator keeps freed memory and would change the next measurement.
 fn measure_apart(connections: u32, way: &str) {
     let program = std::env::current_exe().expect("a running program has a path");
     let status = Command::new(program).args([&connections.to_string(), way]).status();

@@ -1,5 +1,5 @@
-//! Measures bare sockets: the same batches and waits without a transport. The transport's ratios
-//! divide by these figures, measured in the same run.
+//! The measurement of bare sockets: the same batches and waits without a transport. A bench divides the transport's
+//! results by these, measured in the same run.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,25 +12,26 @@ use weft_units::{Duration, Instant};
 
 use crate::report::{LatencyMicros, latency_histogram};
 
-/// Bytes of UDP payload that a packet of the transport spends on headers.
+/// Bytes of the UDP payload that are headers in a packet of the transport.
 pub const HEADER_BYTES: u16 = 32;
 
-/// Datagrams sent on one path before the next path.
+/// Number of datagrams sent on one path before the next path.
 const BURST: u16 = 44;
 
-/// The result of the receiver of a blast.
+/// The counts of the receiver of a blast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Blast {
     /// Datagrams received.
     pub datagrams: u64,
-    /// Their payload, bytes.
+    /// UDP payload of these datagrams, bytes.
     pub bytes: u64,
     /// Time from the first datagram to the last, seconds.
     pub seconds: f64,
 }
 
 impl Blast {
-    /// Returns the payload rate, bits per second, without `header` bytes of each datagram.
+    /// Returns the payload rate without `header` bytes of each datagram, bits per second; zero if no time passed
+    /// between the first datagram and the last.
     #[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^53")]
     pub fn goodput_bps(&self, header: u16) -> f64 {
         let headers = self.datagrams * u64::from(header);
@@ -50,13 +51,13 @@ impl Bare {
     /// Opens sockets with the settings of an agent.
     ///
     /// # Errors
-    /// See [`SocketError`].
+    /// Returns the [`SocketError`] if a socket cannot be opened.
     pub fn open(config: &SocketConfig, wait: WaitMode) -> Result<Self, SocketError> {
         let clock = Clock;
         Ok(Self { sockets: Sockets::open(config)?, clock, waiter: Waiter::new(wait, clock) })
     }
 
-    /// Returns the address and port on which it receives.
+    /// Returns the address and port at which this end receives.
     pub fn local(&self) -> SocketAddr {
         self.sockets.local()
     }
@@ -68,8 +69,7 @@ impl Bare {
         let paths = u16::try_from(self.sockets.outbox.paths().len()).unwrap_or(u16::MAX);
         while self.clock.now() < until {
             for path in 0..paths {
-                // The contents are irrelevant and not written, which makes this the fastest
-                // baseline.
+                // The contents are irrelevant and not written, so the baseline is the fastest possible.
                 (0..BURST).for_each(|_| self.sockets.outbox.push(&to, path, size, |_| {}));
             }
             self.sockets.outbox.flush();
@@ -79,7 +79,8 @@ impl Bare {
         }
     }
 
-    /// Counts datagrams from the first on, until none arrives for `silence` or `stop` is set.
+    /// Counts datagrams from the first one on, until none arrives for `silence` or `stop` is set, and returns the
+    /// counts.
     pub fn count(&mut self, silence: Duration, stop: &AtomicBool) -> Blast {
         let mut blast = Blast::default();
         let (mut first, mut last) = (None, self.clock.now());
@@ -107,8 +108,8 @@ impl Bare {
         blast
     }
 
-    /// Sends every datagram back to the port in its first two bytes, as [`ping`](Self::ping) writes
-    /// them, at its source address; until `stop` is set.
+    /// Sends every datagram back to its source address, at the port that [`ping`](Self::ping) writes into its first
+    /// two bytes, until `stop` is set.
     pub fn echo(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let Sockets { inbox, outbox, .. } = &mut self.sockets;
@@ -133,8 +134,8 @@ impl Bare {
         }
     }
 
-    /// Sends datagrams of `size` bytes (at least 10) to an [`echo`](Self::echo) at `to`, one at a
-    /// time, for `duration`. An echo that takes longer than 0.1 s counts as lost.
+    /// Sends datagrams of `size` bytes (at least 10) to an [`echo`](Self::echo) at `to`, one at a time, for
+    /// `duration`, and returns the round-trip times. An echo that takes longer than 0.1 s counts as lost.
     pub fn ping(&mut self, to: SocketAddr, size: u16, duration: Duration) -> LatencyMicros {
         let size = size.max(Ping::LEN);
         let mut latency = latency_histogram();
@@ -152,12 +153,13 @@ impl Bare {
         LatencyMicros::of(&latency)
     }
 
+    /// Returns `true` if the echo of `ping` arrives before `until`.
     fn await_echo(&mut self, ping: Ping, until: Instant) -> bool {
         loop {
             let messages = self.sockets.inbox.receive().unwrap_or(0);
             for index in 0..messages {
                 let received = self.sockets.inbox.message(index);
-                if received.datagrams().any(|datagram| ping.is(datagram)) {
+                if received.datagrams().any(|datagram| ping.is_echo(datagram)) {
                     self.waiter.worked();
                     return true;
                 }
@@ -193,7 +195,7 @@ impl Ping {
         out[..usize::from(Self::LEN)].copy_from_slice(&self.bytes());
     }
 
-    fn is(self, datagram: &[u8]) -> bool {
+    fn is_echo(self, datagram: &[u8]) -> bool {
         datagram.starts_with(&self.bytes())
     }
 }

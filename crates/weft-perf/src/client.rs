@@ -15,8 +15,8 @@ mod load;
 
 use load::{Load, Phase};
 
-/// The time after the load for late packets and the server's counts.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Maximum time after the load until the server's counts arrive.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval between progress reports of [`Client::run`].
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,17 +32,17 @@ pub struct ClientConfig {
     pub transport: TransportConfig,
     /// The load of each connection.
     pub plan: Plan,
-    /// Connections, at least one.
+    /// Number of connections; zero counts as one.
     pub connections: u32,
     /// Time for which new messages are sent.
     pub duration: Duration,
     /// The encryption of the connections.
     pub encryption: SealConfig,
-    /// The way to wait.
+    /// The way in which the client waits for packets.
     pub wait: WaitMode,
 }
 
-/// The errors of a measurement.
+/// An error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
     /// Sockets or endpoint could not be opened.
@@ -117,7 +117,7 @@ pub struct Progress {
     pub seconds: f64,
     /// Total time for which new messages are sent, seconds.
     pub of_seconds: f64,
-    /// Messages delivered whole, or answered.
+    /// Messages that are acknowledged or, with replies, answered.
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
@@ -134,7 +134,7 @@ impl Client {
     /// Opens the client's sockets.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// Returns the [`OpenError`] of the agent.
     pub fn open(config: ClientConfig) -> Result<Self, OpenError> {
         let mut agent = AgentConfig::new(config.local, config.transport.clone());
         agent.wait = config.wait;
@@ -142,7 +142,7 @@ impl Client {
         Ok(Self { agent: Agent::open(&agent)?, config })
     }
 
-    /// Connects to the server at another address, such as that of a relay before it.
+    /// Sets the address to which [`Self::run`] connects, such as that of a relay before the server.
     pub fn set_server(&mut self, server: SocketAddr) {
         self.config.server = server;
     }
@@ -152,10 +152,10 @@ impl Client {
         &mut self.agent
     }
 
-    /// Runs the measurement to its end. Calls `observe` with its progress ten times a second.
+    /// Runs the measurement to its end and returns its report. Calls `observe` with its progress ten times per second.
     ///
     /// # Errors
-    /// See [`PerfError`].
+    /// Returns the [`PerfError`] that ended the measurement.
     pub fn run(mut self, mut observe: impl FnMut(&Progress)) -> Result<Report, PerfError> {
         let mut load = Load::new(self.config.plan, self.config.duration);
         for _ in 0..self.config.connections.max(1) {
@@ -168,13 +168,15 @@ impl Client {
         loop {
             let until = give_up_at.min(load.stop_at());
             let _ = self.agent.step(&mut load, until);
-            if let Some(reason) = load.failed() {
+            if let Some(reason) = load.take_failure() {
                 return Err(self.explain(&load, reason));
             }
             let now = self.agent.now();
             match load.phase() {
                 Phase::Done => break,
-                Phase::Finishing if give_up_at == Instant::FAR_FUTURE => give_up_at = now + DRAIN,
+                Phase::Finishing if give_up_at == Instant::FAR_FUTURE => {
+                    give_up_at = now + DRAIN_TIMEOUT;
+                }
                 Phase::Finishing if now >= give_up_at => return Err(self.stalled()),
                 Phase::Connecting | Phase::Running | Phase::Finishing => {}
             }
@@ -187,10 +189,11 @@ impl Client {
     }
 
     fn stalled(&self) -> PerfError {
-        let seconds = DRAIN.as_nanos() / 1_000_000_000;
+        let seconds = DRAIN_TIMEOUT.as_nanos() / 1_000_000_000;
         PerfError::Stalled { server: self.config.server, seconds }
     }
 
+    /// Returns the error for a failure of the load.
     fn explain(&self, load: &Load, failure: load::Failure) -> PerfError {
         let server = self.config.server;
         let too_big = self.agent.sockets().outbox.counters().too_big > 0;

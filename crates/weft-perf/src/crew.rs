@@ -1,4 +1,4 @@
-//! Several agents on one thread: a lab needs no thread for each host.
+//! Several agents on one thread, so that a lab does not need a thread for each host.
 
 use weft_udp::wait::{MAX_SLEEP, sharpen_timers, wait};
 use weft_udp::{Agent, Application, Clock};
@@ -13,13 +13,13 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Returns a crew of these agents, for the thread that takes their steps from now on.
+    /// Returns a crew of these agents. The calling thread gets precise timers and must make all steps.
     pub fn new(agents: Vec<Agent>) -> Self {
         sharpen_timers();
         Self { agents, clock: Clock, longest_pause: Duration::ZERO }
     }
 
-    /// Returns the time of their clock.
+    /// Returns the current time of the agents' clock.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -29,25 +29,24 @@ impl Crew {
         &mut self.agents
     }
 
-    /// Each agent takes a turn with its own application. If none had anything to do, sleeps until
-    /// `until`, but at most 0.1 s.
+    /// Gives each agent a turn with its own application. If none had work, sleeps until a socket is ready, a timer is
+    /// due or `until`, for at most 0.1 s.
     pub fn step<A: Application>(&mut self, applications: &mut [A], until: Instant) {
         let (began, mut worked) = (self.clock.now(), false);
         for (agent, application) in self.agents.iter_mut().zip(applications) {
             worked |= agent.turn(application).worked();
         }
-        let asked = if worked { Duration::ZERO } else { self.sleep(until) };
+        let requested = if worked { Duration::ZERO } else { self.sleep(until) };
         let took = self.clock.now().since(began);
-        self.longest_pause = self.longest_pause.max(took.saturating_sub(asked));
+        self.longest_pause = self.longest_pause.max(took.saturating_sub(requested));
     }
 
-    /// Returns the longest step without its requested sleep: the longest delay of any work because
-    /// the machine was busy.
+    /// Returns the maximum duration of a step without its requested sleep: the longest delay of work by a busy machine.
     pub fn longest_pause(&self) -> Duration {
         self.longest_pause
     }
 
-    /// Returns the longest permitted sleep.
+    /// Sleeps until a socket is ready, a timer is due or `until`, for at most 0.1 s. Returns the requested duration.
     fn sleep(&self, until: Instant) -> Duration {
         let now = self.clock.now();
         let due = self.agents.iter().map(Agent::next_due).min().unwrap_or(Instant::FAR_FUTURE);

@@ -1,4 +1,4 @@
-//! Measures the cost of idle connections: many of them, set up with real handshakes over loopback,
+//! The measurement of idle connections' memory and set-up time: many connections over loopback with real handshakes,
 //! both ends in this process.
 
 use std::fs;
@@ -12,35 +12,35 @@ use weft_transport::{
 use weft_udp::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode};
 use weft_units::{Duration, Instant};
 
-/// Concurrent handshakes: half of what the receive buffer holds.
+/// Maximum number of concurrent handshakes: half of those whose packets fit the receive buffer.
 const MAX_HANDSHAKES: u32 = 512;
 
-/// The time limit.
+/// Time limit of the set-up, and of the messages after it.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct IdleReport {
-    /// Connections, each with both ends in this process.
+    /// Number of connections, each with both ends in this process.
     pub connections: u32,
     /// Time until all were set up, seconds.
     pub setup_seconds: f64,
     /// Resident size before the first connection, bytes; it includes the sockets' buffers.
     pub resident_before: u64,
-    /// Resident size with all of them, before any carried a message, bytes.
+    /// Resident size with all connections, before any carried a message, bytes.
     pub resident_idle: u64,
-    /// Resident size after each carried a message and became idle again, bytes.
+    /// Resident size after each connection carried a message and became idle again, bytes.
     pub resident_rested: u64,
 }
 
 impl IdleReport {
-    /// Returns the bytes of a connection, both ends together.
+    /// Returns the mean memory of a connection, both ends together, bytes.
     pub fn bytes_per_connection(&self) -> f64 {
         self.share(self.resident_idle)
     }
 
-    /// Returns the bytes of a connection, both ends together, after it carried a message and became
-    /// idle again.
+    /// Returns the mean memory of a connection, both ends together, after it carried a message and became idle again,
+    /// bytes.
     pub fn bytes_per_rested_connection(&self) -> f64 {
         self.share(self.resident_rested)
     }
@@ -51,7 +51,7 @@ impl IdleReport {
     }
 }
 
-/// The errors of a measurement.
+/// An error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum IdleError {
     /// Sockets or endpoint could not be opened.
@@ -77,11 +77,11 @@ pub enum IdleError {
     },
 }
 
-/// Sets up `connections` connections with this encryption, sends a message on each, and measures
-/// this process before, between and after. Calls `observe` with the number that is ready.
+/// Sets up `connections` connections with this encryption, sends a message on each, and returns the resident size of
+/// this process before, between and after. Calls `observe` with the number of connections that are ready.
 ///
 /// # Errors
-/// See [`IdleError`].
+/// Returns the [`IdleError`] that ended the measurement.
 pub fn measure(
     connections: u32,
     encryption: &SealConfig,
@@ -103,16 +103,16 @@ pub fn measure(
 struct Pair {
     client: Agent,
     server: Agent,
-    asked: Ends,
-    answered: Ends,
+    client_ends: Ends,
+    server_ends: Ends,
 }
 
-/// Events of one side's connections.
+/// The connections of one side, and the numbers of their events.
 #[derive(Debug, Default)]
 struct Ends {
     ready: Vec<ConnectionId>,
     closed: u32,
-    sent: u32,
+    acked: u32,
 }
 
 impl Pair {
@@ -131,7 +131,7 @@ impl Pair {
         config.encryption = encryption.clone();
         let client = Agent::open(&config)?;
         let server = Agent::open(&config.accepting())?;
-        Ok(Self { client, server, asked: Ends::default(), answered: Ends::default() })
+        Ok(Self { client, server, client_ends: Ends::default(), server_ends: Ends::default() })
     }
 
     fn connect_all(
@@ -140,33 +140,33 @@ impl Pair {
         observe: &mut impl FnMut(u32),
     ) -> Result<(), IdleError> {
         let to = self.server.local();
-        let mut asked = 0;
-        self.asked.ready.reserve_exact(connections as usize);
-        self.answered.ready.reserve_exact(connections as usize);
-        self.until(connections, |pair| {
-            let ready = count(&pair.asked.ready);
+        let mut requested = 0;
+        self.client_ends.ready.reserve_exact(connections as usize);
+        self.server_ends.ready.reserve_exact(connections as usize);
+        self.run_until(connections, |pair| {
+            let ready = count(&pair.client_ends.ready);
             let now = pair.client.now();
-            while asked < connections && asked - ready < MAX_HANDSHAKES {
+            while requested < connections && requested - ready < MAX_HANDSHAKES {
                 pair.client.endpoint().connect(now, to, 0)?;
-                asked += 1;
+                requested += 1;
             }
             observe(ready);
-            Ok(ready == connections && count(&pair.answered.ready) == connections)
+            Ok(ready == connections && count(&pair.server_ends.ready) == connections)
         })
     }
 
     fn carry_one_each(&mut self, connections: u32) -> Result<(), IdleError> {
         let mut submitted = 0;
-        self.until(connections, |pair| {
+        self.run_until(connections, |pair| {
             let now = pair.client.now();
-            while submitted < connections && submitted - pair.asked.sent < MAX_HANDSHAKES {
-                let id = pair.asked.ready[submitted as usize];
+            while submitted < connections && submitted - pair.client_ends.acked < MAX_HANDSHAKES {
+                let id = pair.client_ends.ready[submitted as usize];
                 let message = Message { token: 0, opcode: 0, tag: 0, length: 64 };
                 // A connection that was lost meanwhile is counted as closed.
                 let _ = pair.client.endpoint().submit(now, id, message);
                 submitted += 1;
             }
-            Ok(pair.asked.sent == connections)
+            Ok(pair.client_ends.acked == connections)
         })
     }
 
@@ -177,7 +177,11 @@ impl Pair {
         }
     }
 
-    fn until(
+    /// Runs both ends until `done` returns `true`.
+    ///
+    /// # Errors
+    /// Returns `Unfinished` if a connection closes or after [`TIME_LIMIT`], or the error of `done`.
+    fn run_until(
         &mut self,
         wanted: u32,
         mut done: impl FnMut(&mut Self) -> Result<bool, IdleError>,
@@ -185,9 +189,9 @@ impl Pair {
         let deadline = self.client.now() + TIME_LIMIT;
         while !done(self)? {
             self.turn();
-            let closed = self.asked.closed + self.answered.closed;
+            let closed = self.client_ends.closed + self.server_ends.closed;
             if closed > 0 || self.client.now() >= deadline {
-                let ready = count(&self.asked.ready);
+                let ready = count(&self.client_ends.ready);
                 let seconds = TIME_LIMIT.as_nanos() / 1_000_000_000;
                 return Err(IdleError::Unfinished { ready, wanted, closed, seconds });
             }
@@ -195,12 +199,11 @@ impl Pair {
         Ok(())
     }
 
-    /// Both ends take a turn; if neither had anything to do, one sleeps for a millisecond or until
-    /// a packet arrives.
+    /// Gives both ends a turn. If neither had work, the client sleeps for a millisecond or until a packet arrives.
     fn turn(&mut self) {
-        let answered = self.server.turn(&mut self.answered);
-        let pause = self.client.now() + Duration::from_millis(u64::from(!answered.worked()));
-        let _ = self.client.step(&mut self.asked, pause);
+        let server_turn = self.server.turn(&mut self.server_ends);
+        let pause = self.client.now() + Duration::from_millis(u64::from(!server_turn.worked()));
+        let _ = self.client.step(&mut self.client_ends, pause);
     }
 }
 
@@ -220,7 +223,7 @@ impl Application for Ends {
             Event::Connected { connection } | Event::Accepted { connection, .. } => {
                 self.ready.push(connection);
             }
-            Event::Acked { .. } => self.sent += 1,
+            Event::Acked { .. } => self.acked += 1,
             Event::Closed { .. } => self.closed += 1,
             _ => {}
         }

@@ -1,15 +1,15 @@
-//! Measures the transport on real packets, for `weft perf`, labs and benches; no daemon and no
-//! library that ships has it.
+//! The measurement of the transport on real packets, for `weft perf`, labs and benches. No daemon and no library for
+//! hosts depends on this crate.
 //!
 //! A measurement is a server without options and a client that sends its settings. The first message
-//! of each connection is a [`Plan`]; the server answers that it is ready, or its reason to refuse,
+//! of each connection is a [`Plan`]; the server answers that it is ready, or with its reason to refuse,
 //! and the load follows. After the last message the client requests the server's [`Counts`], so that
 //! a [`Report`] has both ends. [`baseline`] measures bare sockets with the same batches, for the
 //! ratios of the report.
 //!
-//! Around it: [`emulator`] puts a fabric of several paths between two agents on machines where nobody
-//! is root, a [`Crew`] is several agents on one thread, [`idle`] counts what a connection costs that
-//! does nothing, [`sniffer`] returns the datagrams of an interface.
+//! Other parts: [`emulator`] is a fabric of several paths between two agents without root privileges, a [`Crew`] is
+//! several agents on one thread, [`idle`] measures the memory of idle connections, [`sniffer`] returns the datagrams of
+//! an interface.
 #![deny(unsafe_code)]
 
 pub mod baseline;

@@ -2,11 +2,11 @@
 
 use weft_units::Seed;
 
-/// Number of places in the pattern at which messages start, so that neighbours differ and a piece
-/// in the wrong message or at the wrong offset is detected.
+/// Number of offsets in the pattern at which messages start. Neighbouring messages differ, so a piece in the wrong
+/// message or at the wrong offset is detected.
 const STARTS: u32 = 509;
 
-/// Distance between starts, bytes: odd, so that no alignment hides a shift.
+/// Distance between these offsets, bytes. It is odd, so that no alignment hides a shift.
 const STEP: u32 = 67;
 
 /// A pseudo-random byte sequence; each message is a window of it.
@@ -16,7 +16,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Returns a pattern for messages of `message_bytes`.
+    /// Returns a pattern for messages of `message_bytes` bytes.
     pub(super) fn new(message_bytes: u32) -> Self {
         let mut rng = Seed(0x5eed).child("pattern", 0).rng();
         let len = message_bytes as usize + (STARTS * STEP) as usize;

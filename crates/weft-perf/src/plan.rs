@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 pub(super) mod opcode {
     /// Client: the [`Plan`](crate::Plan), as JSON. Always message 0.
     pub(crate) const PLAN: u8 = 1;
-    /// Server: ready for the load; empty.
+    /// Server: it is ready for the load; empty.
     pub(crate) const READY: u8 = 2;
-    /// Server: will not run the plan; the reason, as text.
+    /// Server: it refuses the plan; the reason as text.
     pub(crate) const REFUSED: u8 = 3;
     /// Client: one message of the load.
     pub(crate) const LOAD: u8 = 4;
-    /// Server: the same bytes back.
+    /// Server: the bytes of a message of the load.
     pub(crate) const REPLY: u8 = 5;
-    /// Client: no more load; empty.
+    /// Client: the load is complete; empty.
     pub(crate) const FINISH: u8 = 6;
     /// Server: its [`Counts`](crate::Counts), as JSON.
     pub(crate) const COUNTS: u8 = 7;
@@ -31,11 +31,10 @@ const VERSION: u32 = 1;
 /// Maximum length of a server's answer, bytes: its counts list every path.
 pub(super) const MAX_ANSWER: u32 = 1 << 20;
 
-/// Maximum length of a [`Plan`] that a server reads, bytes: ten times a plan. Anybody may send it
-/// one.
+/// Maximum length of a [`Plan`] that a server reads, bytes: ten times the usual length, because any host may send one.
 pub(super) const MAX_PLAN: u32 = 1 << 10;
 
-/// Maximum bytes that a server keeps for one connection's messages.
+/// Maximum memory of a server for one connection's messages, bytes.
 const MAX_SLOT_BYTES: u64 = 1 << 28;
 
 /// The kinds of measurement.
@@ -54,7 +53,7 @@ impl TestKind {
     /// Every kind.
     pub const ALL: &[Self] = &[Self::Throughput, Self::Latency, Self::Messages];
 
-    /// Returns its name on the command line.
+    /// Returns the name of the kind on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -63,7 +62,7 @@ impl TestKind {
         }
     }
 
-    /// Returns `true` if each message is returned.
+    /// Returns `true` if the server answers each message with its bytes.
     pub const fn replies(self) -> bool {
         !matches!(self, Self::Throughput)
     }
@@ -79,7 +78,7 @@ impl FromStr for TestKind {
     }
 }
 
-/// One connection's load.
+/// The settings of one connection's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -95,7 +94,7 @@ pub struct Plan {
     pub verify: bool,
 }
 
-/// The errors of a plan.
+/// An error of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The bytes are not the JSON of a plan.
@@ -120,10 +119,10 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Returns a plan with valid values.
+    /// Returns a plan. A latency test has one outstanding message, whatever `outstanding` is.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// Returns `OutOfRange` if the message size, the number of outstanding messages or their product is out of range.
     pub fn new(
         kind: TestKind,
         message_bytes: u32,
@@ -144,7 +143,7 @@ impl Plan {
         serde_json::to_vec(&self).expect("a plan is numbers and names")
     }
 
-    /// Returns the bytes of all outstanding messages.
+    /// Returns the size of the slots of all outstanding messages, bytes.
     pub(super) fn slot_bytes(self) -> usize {
         usize::try_from(self.slot_bytes_wide()).expect("checked to be at most 256 MiB")
     }
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_survives_its_journey() {
+    fn a_plan_parses_back_from_its_json() {
         let plan = Plan::new(TestKind::Messages, 64, 16, true).unwrap();
         assert_eq!(Plan::parse(&plan.to_json()), Ok(plan));
     }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_another_version_says_what_to_do() {
+    fn a_plan_of_another_version_is_refused() {
         let json =
             br#"{"version":9,"kind":"latency","message_bytes":1,"outstanding":1,"verify":false}"#;
         assert_eq!(Plan::parse(json), Err(PlanError::Version { got: 9 }));

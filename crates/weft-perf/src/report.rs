@@ -55,20 +55,20 @@ pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant and valid bounds")
 }
 
-/// Counters of one end: its engine, its sockets, and each path.
+/// The counters of one end: its engine, its sockets, and each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportCounters {
     /// The engine's counters, each under its key; its refused packets are in `dropped`.
     #[serde(flatten)]
     pub engine: Stats,
-    /// Packets refused, by reason; reasons with none are left out. The simulator's report calls them `refused`.
+    /// Packets refused, by reason, without reasons that have none. The simulator's report has the key `refused`.
     #[serde(alias = "refused")]
     pub dropped: BTreeMap<String, u64>,
     /// Datagrams and bytes of each path, by its index.
     pub paths: Vec<PathCount>,
-    /// Counters of the batches given to the kernel.
+    /// Counters of the batches that the sockets sent.
     pub sockets: SendCounters,
-    /// Packets sealed, opened and refused, by kind; kinds that counted none are left out.
+    /// Packets sealed, opened and refused, by kind, without kinds that have none.
     #[serde(default)]
     pub sealing: BTreeMap<String, u64>,
 }
@@ -109,7 +109,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Messages with wrong bytes; zero unless the plan requires verification.
     pub corrupt: u64,
-    /// Bytes placed by interval.
+    /// Bytes placed, by interval.
     pub placed: Series,
     /// The server's counters, of all its connections.
     pub transport: TransportCounters,
@@ -118,7 +118,7 @@ pub struct Counts {
 /// The encryption of a measurement's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
-    /// Connections that were encrypted.
+    /// Number of connections that were encrypted.
     pub connections: u32,
     /// The cipher of this end; `None` if no connection was encrypted.
     pub cipher: Option<String>,
@@ -145,9 +145,9 @@ impl Encryption {
 pub struct Report {
     /// The plan of each connection.
     pub plan: Plan,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
-    /// Paths of each connection.
+    /// Number of paths of each connection.
     pub paths: u16,
     /// The name of the path policy.
     pub policy: String,
@@ -156,19 +156,19 @@ pub struct Report {
     /// The encryption of the connections.
     #[serde(default)]
     pub encryption: Encryption,
-    /// Time from the first message until all had arrived, seconds.
+    /// Time from the first message until all were acknowledged or answered, seconds.
     pub seconds: f64,
-    /// Messages that arrived whole or, with replies, that were answered.
+    /// Messages that were acknowledged or, with replies, answered.
     pub messages: u64,
-    /// Messages a second.
+    /// Messages per second.
     pub messages_per_second: f64,
-    /// Bytes of messages in one direction, bits per second.
+    /// Payload rate of messages in one direction, bits per second.
     pub goodput_bps: f64,
-    /// Time until a message was answered; in a throughput test, until it was acknowledged.
+    /// Time from a message's submission until it was answered; in a throughput test, until it was acknowledged.
     pub latency_us: LatencyMicros,
     /// Messages with wrong bytes at either end; zero without verification.
     pub corrupt: u64,
-    /// Bytes that the server placed by interval, of all connections.
+    /// Bytes that the server placed, by interval, of all connections.
     pub placed: Series,
     /// This end's counters.
     pub client: TransportCounters,
@@ -190,7 +190,7 @@ mod tests {
         let mut json = serde_json::to_value(&own).unwrap();
         assert_eq!((&json["data_sent"], &json["ecn_marks_heard"]), (&3.into(), &2.into()));
         assert_eq!(json["dropped"]["malformed"], 1);
-        // An end that does not know `shed`, and has the other name of `dropped`.
+        // Another version may lack the counter `shed` and have the other key of `dropped`.
         let fields = json.as_object_mut().unwrap();
         fields.remove("shed").unwrap();
         let dropped = fields.remove("dropped").unwrap();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weft_units::Instant;
 
-/// Maximum number of intervals: ten minutes. Later bytes are in the totals only.
+/// Maximum number of intervals, which last ten minutes. Later bytes are only in the totals.
 const MAX_INTERVALS: usize = 60_000;
 
 /// Bytes in each interval of [`Self::INTERVAL_NS`], from `start_ns` on.
@@ -22,6 +22,7 @@ impl Series {
     /// Length of an interval, nanoseconds.
     pub const INTERVAL_NS: u64 = 10_000_000;
 
+    /// Adds bytes that were placed at `now`. The first call sets the start of the series.
     #[inline]
     pub(super) fn add(&mut self, now: Instant, bytes: u64) {
         let nanos = now.as_nanos();
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_an_interval_of_zero() {
+    fn an_interval_without_bytes_is_zero() {
         let mut series = Series::default();
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         for (ms, bytes) in [(103, 5), (109, 5), (125, 7)] {

@@ -1,4 +1,4 @@
-//! The server of measurements, without options: runs the plan that each connection begins with.
+//! The server of measurements. It has no options: the first message of each connection is the plan that it runs.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,22 +14,22 @@ use crate::pattern::Pattern;
 use crate::plan::{MAX_PLAN, Plan, SERVICE, opcode};
 use crate::report::{Counts, TransportCounters};
 
-/// Maximum bytes kept for the messages of all connections.
+/// Maximum memory for the messages of all connections, bytes.
 const MAX_TOTAL_SLOT_BYTES: usize = 1 << 30;
 
-/// The bit of a token whose bytes are a control message, not a slot of the load.
+/// The bit of the tokens of control messages. Other tokens are offsets in the slots of the load.
 const CONTROL_TOKEN: u64 = 1 << 63;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The address on which it receives.
+    /// The address at which the server receives.
     pub local: SocketAddr,
     /// The transport of its connections; where both ends must agree, the smaller value applies.
     pub transport: TransportConfig,
     /// The encryption of its connections.
     pub encryption: SealConfig,
-    /// The way to wait.
+    /// The way in which the server waits for packets.
     pub wait: WaitMode,
 }
 
@@ -44,7 +44,7 @@ impl Server {
     /// Opens the server's sockets.
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// Returns the [`OpenError`] of the agent.
     pub fn open(config: &ServerConfig) -> Result<Self, OpenError> {
         let mut agent = AgentConfig::new(config.local, config.transport.clone()).accepting();
         agent.wait = config.wait;
@@ -62,7 +62,7 @@ impl Server {
         &mut self.agent
     }
 
-    /// Serves until `stop` is set, which it reads at least ten times a second.
+    /// Serves until `stop` is set. It reads `stop` at least ten times per second.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             self.step();
@@ -104,10 +104,11 @@ enum State {
     Fresh,
     /// The received part of the plan.
     Planning(Vec<u8>),
+    /// The load runs.
     Running(Box<Load>),
     /// The client's last message has arrived; the client waits for the counts.
     Finished(Box<Load>),
-    /// The test ended or was refused: everything the peer sends is discarded.
+    /// The test ended or was refused: all later messages of the peer are ignored.
     Over,
 }
 
@@ -124,7 +125,10 @@ impl Sessions {
         self.by_connection.entry(connection).or_default()
     }
 
-    /// Parses the plan and starts its load; returns the reason if it cannot.
+    /// Parses the plan and starts its load.
+    ///
+    /// # Errors
+    /// Returns the reason for which the server refuses the plan.
     fn begin(&mut self, connection: ConnectionId) -> Result<(), String> {
         let state = std::mem::take(&mut self.session(connection).state);
         let State::Planning(bytes) = state else {
@@ -149,7 +153,7 @@ impl Sessions {
         Ok(())
     }
 
-    fn delivered(
+    fn on_delivered(
         &mut self,
         endpoint: &mut Endpoint,
         now: Instant,
@@ -170,7 +174,7 @@ impl Sessions {
                 self.session(connection).send(endpoint, now, connection, opcode, answer);
             }
             (opcode::LOAD, State::Running(load)) if length == load.plan.message_bytes => {
-                load.take(endpoint, now, connection, message);
+                load.on_message(endpoint, now, connection, message);
             }
             (opcode::FINISH, State::Running(_)) => {
                 let session = self.session(connection);
@@ -224,8 +228,8 @@ impl Session {
 }
 
 impl Load {
-    /// Handles a whole message of the load.
-    fn take(
+    /// Counts a delivered message of the load, and answers it if the plan has replies.
+    fn on_message(
         &mut self,
         endpoint: &mut Endpoint,
         now: Instant,
@@ -263,7 +267,7 @@ impl Load {
     }
 }
 
-/// Message 0 is the plan; the load follows.
+/// Returns a message's number in the load: message 0 is the plan.
 fn load_number(message: u32) -> u32 {
     message.wrapping_sub(1)
 }
@@ -315,7 +319,7 @@ impl Application for Sessions {
                 self.by_connection.insert(connection, Session::default());
             }
             Event::Delivered { connection, message, opcode, length } => {
-                self.delivered(endpoint, now, connection, message, opcode, length);
+                self.on_delivered(endpoint, now, connection, message, opcode, length);
             }
             Event::Acked { connection, token } if token & CONTROL_TOKEN != 0 => {
                 self.session(connection).control.remove(&token);
@@ -330,7 +334,8 @@ impl Application for Sessions {
     }
 }
 
-/// Copies a piece of a message; two pieces of one message may claim different lengths.
+/// Copies a piece to its offset in a message. A piece that exceeds the message is ignored: the pieces of a peer's
+/// message may state different lengths.
 fn copy_at(message: &mut [u8], offset: u32, bytes: &[u8]) {
     let start = offset as usize;
     if let Some(place) = message.get_mut(start..start + bytes.len()) {

@@ -1,4 +1,4 @@
-//! Transfers through the built-in emulator, and what a hostile or dead peer does to them.
+//! Transfers through the emulator, and transfers with a hostile or a dead peer.
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,7 +13,7 @@ mod server;
 
 use server::RunningServer;
 
-/// More entropies than paths, so that a hash finds every path.
+/// Returns a transport with more entropies than paths, so that the hash reaches every path.
 fn transport() -> TransportConfig {
     TransportConfig { spray_unit: 4, send_window: 512, ..AgentConfig::ethernet(32) }
 }
@@ -35,7 +35,7 @@ fn path() -> PathModel {
     PathModel::new(BitRate::bps(100_000_000).unwrap(), Duration::from_micros(200))
 }
 
-/// A client whose packets pass an emulator with these paths.
+/// Returns a client whose packets pass an emulator with these paths, and the emulator.
 fn through(server: SocketAddr, paths: Vec<PathModel>, milliseconds: u64) -> (Client, Emulator) {
     through_with(config(server, milliseconds), paths)
 }
@@ -54,7 +54,7 @@ fn through_with(config: ClientConfig, paths: Vec<PathModel>) -> (Client, Emulato
     (client, emulator)
 }
 
-fn resent(report: &Report) -> u64 {
+fn retransmissions(report: &Report) -> u64 {
     report.client.engine.retransmissions()
 }
 
@@ -67,7 +67,11 @@ fn a_transfer_over_lossy_paths_arrives_unchanged() {
     assert!(report.messages > 50, "{report:?}");
     assert_eq!(report.corrupt, 0);
     let lost: u64 = emulator.paths().iter().map(|path| path.counters().lost).sum();
-    assert!(lost > 0 && resent(&report) > 0, "lost {lost}, resent {}", resent(&report));
+    assert!(
+        lost > 0 && retransmissions(&report) > 0,
+        "lost {lost}, resent {}",
+        retransmissions(&report)
+    );
     assert!(
         emulator.paths().iter().all(|path| path.counters().delivered > 100),
         "the hash finds every path"
@@ -90,7 +94,7 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_returns() {
     assert!(report.client.engine.paths_up > 0, "{:?}", report.client);
 }
 
-/// One flow of 20 Mb/s on paths of 100 Mb/s and 2 ms; then its path carries only 2 Mb/s.
+/// Runs one flow of 20 Mb/s on paths of 100 Mb/s and 2 ms, then reduces its path to 2 Mb/s.
 #[test]
 fn hopper_leaves_a_path_that_becomes_slow() {
     let server = RunningServer::start("127.0.0.1:0");
@@ -127,12 +131,12 @@ fn hopper_leaves_a_path_that_becomes_slow() {
         report.client.engine.path_switches > 0 && report.client.engine.probes_sent > 1,
         "{report:?}"
     );
-    // ACKs take every path; of the data a window and what left before the probes were answered.
+    // The path still carries ACKs, a window of data, and the data sent before the probes were answered.
     assert!(in_all > 500 && on_it * 3 < in_all, "{on_it} of {in_all}: {:?}", report.client);
     assert_eq!(report.corrupt, 0);
 }
 
-/// TIMELY at 100 Mb/s: 1440 bytes and 78 of headers every 121 us.
+/// TIMELY paces at 100 Mb/s: 1440 bytes and 78 of headers every 121 us.
 #[test]
 fn packets_leave_no_faster_than_their_rate() {
     let server = RunningServer::start("127.0.0.1:0");
@@ -148,9 +152,9 @@ fn packets_leave_no_faster_than_their_rate() {
         ..transport()
     };
     let report = Client::open(config).unwrap().run(|_| {}).unwrap();
-    // A process that gets no processor is slower: what it misses is made good only up to a bound.
-    let most = 100e6 * 1440.0 / 1518.0 * 1.01;
-    assert!((0.05 * most..most).contains(&report.goodput_bps), "{report:?}");
+    // A process without a processor sends less: pacing makes up for missed time only up to a bound.
+    let max_bps = 100e6 * 1440.0 / 1518.0 * 1.01;
+    assert!((0.05 * max_bps..max_bps).contains(&report.goodput_bps), "{report:?}");
 }
 
 #[test]
@@ -169,31 +173,31 @@ fn hostile_datagrams_are_counted_and_the_transfer_finishes() {
     let server = RunningServer::start("127.0.0.1:0");
     let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut rng = Seed(99).rng();
-    let thrown = Cell::new(0_u64);
+    let sent = Cell::new(0_u64);
     let client = Client::open(config(server.address, 500)).unwrap();
     let report = client
         .run(|_| {
             for _ in 0..200 {
                 let mut bytes = [0_u8; 90];
                 bytes.iter_mut().for_each(|byte| *byte = rng.next_u64().to_le_bytes()[0]);
-                // Half of them begin as a packet of the protocol does.
+                // Half of the datagrams begin like a packet of the protocol.
                 if rng.chance(1, 2) {
                     bytes[0] = 1 + rng.next_u64().to_le_bytes()[0] % 8;
                     bytes[1] = 0x10;
                 }
                 let len = rng.index(bytes.len());
                 attacker.send_to(&bytes[..len], server.address).unwrap();
-                thrown.set(thrown.get() + 1);
+                sent.set(sent.get() + 1);
             }
         })
         .unwrap();
     assert!(report.messages > 16, "{report:?}");
     assert_eq!(report.corrupt, 0);
     let dropped: u64 = report.server.dropped.values().sum();
-    assert!(thrown.get() > 0);
+    assert!(sent.get() > 0);
     // A few bytes may happen to be a well-formed request for a connection, which is answered, and a
     // busy machine's socket overflows.
-    assert!(dropped * 2 >= thrown.get(), "{} thrown, {:?}", thrown.get(), report.server);
+    assert!(dropped * 2 >= sent.get(), "{} sent, {:?}", sent.get(), report.server);
     assert!(report.server.dropped["malformed"] > 0, "{:?}", report.server.dropped);
 }
 

@@ -1,7 +1,7 @@
-//! One scenario in both worlds: two hosts, four spines, a path that goes silent and comes back. The
-//! engines must tell the same story in the simulator and over kernel routers, times apart.
+//! One scenario in both worlds: two hosts, four spines, a path that fails silently and is repaired. The engines must
+//! return the same events in the simulator and over kernel routers, except for their times.
 //!
-//! Needs root for network namespaces; without it the test says that it was skipped.
+//! The test needs root for network namespaces; without it, it reports that it was skipped.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const UDP: u8 = 17;
 const MESSAGES: u32 = 40;
 const PHASES: u32 = 3;
 
-/// Lengths of the messages of one phase: empty, one byte, one packet, many packets.
+/// Returns the lengths of one phase's messages, bytes: empty, one byte, one packet, many packets.
 fn lengths() -> impl Iterator<Item = u32> {
     [0, 1, 1400, 1401, 20_000, 900_001].into_iter().cycle().take(MESSAGES as usize)
 }
@@ -43,31 +43,31 @@ fn transport() -> TransportConfig {
     }
 }
 
-/// The output of an engine, without times, ids and tokens, which differ between runs.
+/// An event of an engine, without times, ids and tokens, which differ between runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Said {
+enum Observed {
     Connected,
     Accepted { service: u32 },
-    Sent,
+    Acked,
     Delivered { message: u32, length: u32 },
     PathDown(u16),
     PathUp(u16),
     Closed,
 }
 
-fn said(event: Event) -> Said {
+fn observed(event: Event) -> Observed {
     match event {
-        Event::Connected { .. } => Said::Connected,
-        Event::Accepted { service, .. } => Said::Accepted { service },
-        Event::Acked { .. } => Said::Sent,
-        Event::Delivered { message, length, .. } => Said::Delivered { message, length },
-        Event::PathDown { path, .. } => Said::PathDown(path.0),
-        Event::PathUp { path, .. } => Said::PathUp(path.0),
-        _ => Said::Closed,
+        Event::Connected { .. } => Observed::Connected,
+        Event::Accepted { service, .. } => Observed::Accepted { service },
+        Event::Acked { .. } => Observed::Acked,
+        Event::Delivered { message, length, .. } => Observed::Delivered { message, length },
+        Event::PathDown { path, .. } => Observed::PathDown(path.0),
+        Event::PathUp { path, .. } => Observed::PathUp(path.0),
+        _ => Observed::Closed,
     }
 }
 
-/// Sends one phase's messages whenever it is woken.
+/// A workload that sends one phase's messages at each wake-up.
 #[derive(Debug, Default)]
 struct Script {
     channel: Option<weft_sim::traffic::ChannelId>,
@@ -105,8 +105,8 @@ impl Workload for Script {
     }
 }
 
-/// The story of a simulated run: one spine link is down from 100 to 300 ms.
-fn simulate(seed: u64) -> [Vec<Said>; 2] {
+/// Returns the events of both hosts in a simulated run, in which one spine link is down from 100 to 300 ms.
+fn simulate(seed: u64) -> [Vec<Observed>; 2] {
     let shape = LeafSpine { hosts_per_leaf: 1, leaves: 2, spines: 4, ..LeafSpine::default() };
     let topology = shape.build().expect("a small fabric");
     let uplink = topology.ports(topology.link(topology.ports(NodeId(0))[0]).to)[1];
@@ -132,17 +132,17 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
     world.set_plan(vec![(at(100), Action::LinkDown(uplink)), (at(300), Action::LinkUp(uplink))]);
     world.start();
     assert!(world.run(at(2_000)), "the script finishes");
-    let mut told = [Vec::new(), Vec::new()];
+    let mut events = [Vec::new(), Vec::new()];
     for (host, event) in world.network.record.take().expect("asked for") {
-        told[host.index()].push(said(event));
+        events[host.index()].push(observed(event));
     }
-    told
+    events
 }
 
-/// One end on real packets.
+/// One end on real packets, with its events.
 #[derive(Default)]
 struct End {
-    told: Vec<Said>,
+    events: Vec<Observed>,
 }
 
 impl Application for End {
@@ -155,7 +155,7 @@ impl Application for End {
     }
 
     fn on_event(&mut self, _: &mut Endpoint, _: Instant, event: Event) {
-        self.told.push(said(event));
+        self.events.push(observed(event));
     }
 }
 
@@ -166,10 +166,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn run_until(&mut self, what: &str, done: impl Fn(&[End; 2]) -> bool) {
+    fn run_until(&mut self, goal: &str, done: impl Fn(&[End; 2]) -> bool) {
         let deadline = self.agents[0].now() + Duration::from_secs(5);
         while !done(&self.ends) {
-            assert!(self.agents[0].now() < deadline, "{what}: {:?}", counts(&self.ends[0].told));
+            assert!(self.agents[0].now() < deadline, "{goal}: {:?}", counts(&self.ends[0].events));
             for (agent, end) in self.agents.iter_mut().zip(&mut self.ends) {
                 let _ = agent.turn(end);
             }
@@ -184,22 +184,22 @@ impl Pair {
             self.agents[0].endpoint().submit(now, connection, message).expect("set up");
         }
         let all = ((phase + 1) * MESSAGES) as usize;
-        self.run_until("all sent", |ends| sent(&ends[0].told) == all);
+        self.run_until("all sent", |ends| acked(&ends[0].events) == all);
     }
 }
 
-fn sent(told: &[Said]) -> usize {
-    told.iter().filter(|said| **said == Said::Sent).count()
+fn acked(events: &[Observed]) -> usize {
+    events.iter().filter(|observed| **observed == Observed::Acked).count()
 }
 
-fn counts(told: &[Said]) -> BTreeMap<&Said, usize> {
+fn counts(events: &[Observed]) -> BTreeMap<&Observed, usize> {
     let mut counts = BTreeMap::new();
-    told.iter().for_each(|said| *counts.entry(said).or_default() += 1);
+    events.iter().for_each(|observed| *counts.entry(observed).or_default() += 1);
     counts
 }
 
-/// The story of a run over kernel routers, in which `path` goes silent.
-fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Said>; 2] {
+/// Returns the events of both hosts in a run over kernel routers, in which `path` fails silently and is repaired.
+fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Observed>; 2] {
     let paths = lab.fabric().paths();
     let spine_of = |source_port| {
         let ports =
@@ -220,42 +220,42 @@ fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Said>; 2] {
     let mut pair = Pair { agents: [agent(0), agent(1)], ends: Default::default() };
     let (now, peer) = (pair.agents[0].now(), pair.agents[1].local());
     let connection = pair.agents[0].endpoint().connect(now, peer, 0).expect("room for one");
-    pair.run_until("connected", |ends| ends[0].told.contains(&Said::Connected));
+    pair.run_until("connected", |ends| ends[0].events.contains(&Observed::Connected));
     pair.send_phase(connection, 0);
     lab.set_black_hole(&silent, true).expect("root");
     pair.send_phase(connection, 1);
-    pair.run_until("path down", |ends| ends[0].told.contains(&Said::PathDown(path)));
+    pair.run_until("path down", |ends| ends[0].events.contains(&Observed::PathDown(path)));
     lab.set_black_hole(&silent, false).expect("root");
-    pair.run_until("path up", |ends| ends[0].told.contains(&Said::PathUp(path)));
+    pair.run_until("path up", |ends| ends[0].events.contains(&Observed::PathUp(path)));
     pair.send_phase(connection, 2);
-    pair.ends.map(|end| end.told)
+    pair.ends.map(|end| end.events)
 }
 
-/// Orders that do not depend on timing: each kind of event by itself.
-fn by_kind(told: &[Said]) -> BTreeMap<&'static str, Vec<&Said>> {
+/// Returns the events of each kind in order. Only the order within a kind does not depend on timing.
+fn by_kind(events: &[Observed]) -> BTreeMap<&'static str, Vec<&Observed>> {
     let mut kinds = BTreeMap::<_, Vec<_>>::new();
-    for said in told {
-        let kind = match said {
-            Said::Connected | Said::Accepted { .. } | Said::Closed => "connection",
-            Said::Sent => "sent",
-            Said::Delivered { .. } => "delivered",
-            Said::PathDown(_) | Said::PathUp(_) => "path",
+    for observed in events {
+        let kind = match observed {
+            Observed::Connected | Observed::Accepted { .. } | Observed::Closed => "connection",
+            Observed::Acked => "sent",
+            Observed::Delivered { .. } => "delivered",
+            Observed::PathDown(_) | Observed::PathUp(_) => "path",
         };
-        kinds.entry(kind).or_default().push(said);
+        kinds.entry(kind).or_default().push(observed);
     }
     kinds
 }
 
 #[test]
-fn the_simulator_and_kernel_routers_tell_the_same_story() {
-    // A seed whose four paths take four spines: then the dead link kills exactly one path.
-    let one_path = |told: &[Vec<Said>; 2]| {
-        let down = |said: &&Said| matches!(said, Said::PathDown(_));
-        told[0].iter().filter(down).count() == 1
+fn the_simulator_and_kernel_routers_give_the_same_events() {
+    // The seed is one whose four paths take four spines, so that the failed link fails exactly one path.
+    let one_path = |events: &[Vec<Observed>; 2]| {
+        let down = |observed: &&Observed| matches!(observed, Observed::PathDown(_));
+        events[0].iter().filter(down).count() == 1
     };
     let simulated = (0..200).map(simulate).find(one_path).expect("one seed in eleven");
-    let path = simulated[0].iter().find_map(|said| match said {
-        Said::PathDown(path) => Some(*path),
+    let path = simulated[0].iter().find_map(|observed| match observed {
+        Observed::PathDown(path) => Some(*path),
         _ => None,
     });
     let path = path.expect("it was looked for");

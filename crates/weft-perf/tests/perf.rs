@@ -1,4 +1,4 @@
-//! Client and server of a measurement over loopback, every byte checked.
+//! Measurements over loopback with client and server, which check every byte.
 
 use std::net::SocketAddr;
 
@@ -69,8 +69,8 @@ fn replies_carry_the_bytes_of_their_requests_on_every_connection() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_named_with_what_to_check() {
-    // Bound and never read: nobody answers, and nobody else takes the port meanwhile.
+fn a_server_that_does_not_answer_is_named_with_remedies() {
+    // The socket is bound and never read, so nothing answers and no other program takes the port.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let plan = Plan::new(TestKind::Latency, 64, 1, false).unwrap();

@@ -1,5 +1,5 @@
-//! Several senders into one slow link under what agents ship, in the simulator; `docs/design/congestion.md` has the
-//! same on real packets. Deterministic.
+//! Several senders into one slow link with the agent's default transport, in the simulator, so results are
+//! deterministic; `docs/design/congestion.md` has the same on real packets.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,16 +10,16 @@ use weft_sim::{Report, Scenario, run};
 use weft_udp::AgentConfig;
 use weft_units::Seed;
 
-/// Rate of the receiver's link, bits a second, and its queue, bytes: 10 ms of it.
+/// Rate of the receiver's link, bits per second, and size of its queue, bytes: 10 ms at this rate.
 const LINK: f64 = 200e6;
 const BUFFER: f64 = LINK / 8.0 / 100.0;
-/// Payload of a packet, and its length on the wire.
+/// Bytes of a packet's payload, and of the packet on the wire.
 const PAYLOAD: f64 = 1440.0;
 const FRAME: f64 = 1518.0;
-/// The time that is measured, microseconds of the run: without the start.
+/// The measured time, microseconds of the run: it excludes the start.
 const MEASURED: std::ops::Range<f64> = 1e6..4e6;
 
-/// One receiver behind the slow link and 16 senders, over four paths, in ns-3's format.
+/// Returns a topology in ns-3's format: one receiver behind the slow link and 16 senders, over four paths.
 fn topology() -> String {
     let (near, far) = (17, 18);
     let mut text = format!("23 6 25\n17 18 19 20 21 22\n0 {near} 200Mbps 10us 0\n");
@@ -36,18 +36,18 @@ fn topology() -> String {
 #[derive(Clone, Copy)]
 struct Case {
     senders: usize,
-    /// The discipline of the ports.
+    /// The queue discipline of the ports.
     queue: &'static str,
-    /// The first window, where it is not what agents ship.
+    /// The first window in bytes; `None` for the agent's default.
     first_window: Option<u32>,
-    /// The part of packets that each path loses, each way.
+    /// The share of packets that each path loses, in each direction.
     loss: f64,
 }
 
 const ALONE: Case = Case { senders: 1, queue: "drop-tail", first_window: None, loss: 0.0 };
 
-/// Runs a case. Thresholds are of 100 Gb/s, and other rates in proportion, so 25 MB are 2 ms, a fifth of the buffer.
-/// Hosts send within 100 us of when they could.
+/// Runs a case and returns its report. Marking thresholds are for 100 Gb/s and scale with the rate of a port, so 25 MB
+/// are 2 ms, a fifth of the buffer. Hosts send within 100 us of the time at which they could.
 fn run_case(Case { senders, queue, first_window, loss }: Case) -> Report {
     static TOPOLOGY: Once = Once::new();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -87,7 +87,7 @@ fn delivered(senders: usize, report: &Report) -> Vec<f64> {
     bytes
 }
 
-/// The link is full, shared evenly, and its queue stands below a third of the buffer.
+/// Asserts that the link is full and shared evenly, and that its queue is below a third of the buffer.
 fn assert_shared(senders: usize, report: &Report) {
     let bytes = delivered(senders, report);
     let total: f64 = bytes.iter().sum();
@@ -110,15 +110,18 @@ fn senders_fill_one_link_evenly_with_a_short_queue() {
         for senders in [1, 2, 4, 8, 16] {
             let report = run_case(Case { senders, queue, ..ALONE });
             assert_shared(senders, &report);
-            let repeated = report.transport.retransmit_share;
-            assert!(repeated <= 0.01, "{senders} senders, {queue}: {repeated} retransmitted");
+            let retransmitted = report.transport.retransmit_share;
+            assert!(
+                retransmitted <= 0.01,
+                "{senders} senders, {queue}: {retransmitted} retransmitted"
+            );
         }
     }
 }
 
-/// A probe of an idle path takes 64 bytes of the link: of 16 senders they took 3 % of it.
+/// A probe of an idle path takes 64 bytes of the link; the probes of 16 senders once took 3 % of its rate.
 #[test]
-fn probes_of_idle_paths_are_few_where_links_are_slow() {
+fn probes_of_idle_paths_take_little_of_a_slow_link() {
     let report = run_case(Case { senders: 16, ..ALONE }).transport;
     assert!(
         report.counters.probes_sent > 16 * 50,
@@ -132,10 +135,11 @@ fn probes_of_idle_paths_are_few_where_links_are_slow() {
     );
 }
 
-/// Without a bound on the first window all of 16 overflow the queue at the start. It stays full until all have cut,
-/// and none may take that for somebody else's queue, or all would follow losses from then on.
+/// Without a bound on the first window all 16 senders overflow the queue at the start. It stays full until all have
+/// reduced their windows. No sender may take it for the queue of competing traffic, or all would follow losses from
+/// then on.
 #[test]
-fn senders_that_overflowed_the_queue_together_empty_it() {
+fn senders_that_overflow_the_queue_together_empty_it() {
     let report = run_case(Case { senders: 16, first_window: Some(256 << 10), ..ALONE });
     let samples = report.queues["leaf-down"].series.iter();
     let late: Vec<_> = samples.filter(|point| point.time_us > 3e6).map(|p| p.max_bytes).collect();
@@ -143,7 +147,7 @@ fn senders_that_overflowed_the_queue_together_empty_it() {
     assert!(mean < 1.0 / 3.0, "a queue of {mean} of the buffer");
 }
 
-/// Losses that come alone are the paths' fault: the window leaves them to what retransmits.
+/// Losses without a queue are due to the paths: they are retransmitted, and the window does not shrink.
 #[test]
 fn random_loss_on_every_path_costs_no_throughput() {
     let goodput = |loss| delivered(1, &run_case(Case { loss, ..ALONE }))[0];

@@ -53,8 +53,9 @@ fn rows() -> Vec<Row> {
 }
 
 fn main() -> ExitCode {
-    let asked: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
-    if let ([only], true) = (asked.as_slice(), std::env::var_os(ALONE).is_some()) {
+    let requested: Vec<usize> =
+        std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    if let ([only], true) = (requested.as_slice(), std::env::var_os(SINGLE_ROW).is_some()) {
         run(&rows()[*only]);
         return ExitCode::SUCCESS;
     }
@@ -74,8 +75,8 @@ fn main() -> ExitCode {
         "MB"
     );
     let program = std::env::current_exe().expect("a benchmark is a program");
-    for number in (0..rows().len()).filter(|row| asked.is_empty() || asked.contains(row)) {
-        let status = Command::new(&program).arg(number.to_string()).env(ALONE, "1").status();
+    for number in (0..rows().len()).filter(|row| requested.is_empty() || requested.contains(row)) {
+        let status = Command::new(&program).arg(number.to_string()).env(SINGLE_ROW, "1").status();
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
         }
@@ -83,8 +84,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The variable that is set in the process of one row.
-const ALONE: &str = "WEFT_BENCH_ALONE";
+/// The environment variable that is set in the process of one row.
+const SINGLE_ROW: &str = "WEFT_BENCH_ALONE";
 
 fn run(row: &Row) {
     let topology = row.shape.build().expect("the shapes of this file are valid");

@@ -23,8 +23,9 @@ use weft_units::{Rng, Seed};
 const LEAVES: u32 = 3;
 const HOSTS_PER_LEAF: u32 = 2;
 const SPINES: u32 = 5;
-/// Number of flows of each pair of hosts in a round, and of labs, with three rounds each.
+/// Number of flows of each pair of hosts in a round.
 const FLOWS: usize = 60;
+/// Number of labs, each with three rounds.
 const LABS: u64 = 3;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
@@ -213,17 +214,17 @@ fn send_and_watch(
     let mut seen: BTreeMap<Key, BTreeSet<u32>> = BTreeMap::new();
     let keys: Vec<Key> = flows.keys().copied().collect();
     // Chunks are small because packets that a capture has not read yet must fit into its buffer.
-    for some in keys.chunks(60) {
-        let give_up = Instant::now() + Duration::from_secs(20);
+    for chunk in keys.chunks(60) {
+        let deadline = Instant::now() + Duration::from_secs(20);
         let unseen = |seen: &BTreeMap<Key, BTreeSet<u32>>| {
-            some.iter().copied().filter(|key| !seen.contains_key(key)).collect::<Vec<Key>>()
+            chunk.iter().copied().filter(|key| !seen.contains_key(key)).collect::<Vec<Key>>()
         };
         loop {
             let missing = unseen(&seen);
             if missing.is_empty() {
                 break;
             }
-            assert!(Instant::now() < give_up, "no spine saw {missing:?}");
+            assert!(Instant::now() < deadline, "no spine saw {missing:?}");
             send(lab, &missing);
             // Address resolution may lose packets; those flows are sent again after this deadline.
             let resend_at = Instant::now() + Duration::from_millis(200);

@@ -90,7 +90,7 @@ fn take_batch(port: &mut dyn Port, packet: &mut [u8], held: &mut Vec<Token>) {
 
 /// Takes, reads and releases the frames that `send` makes the tenant send.
 fn drain(port: &mut dyn Port, mut send: impl FnMut()) -> (u64, usize, usize) {
-    let (mut spent, mut frames, mut most) = (0, 0, 0);
+    let (mut spent, mut frames, mut max_memory) = (0, 0, 0);
     let mut packet = vec![0; MAX_FRAME as usize];
     while frames < FRAMES {
         send();
@@ -99,7 +99,7 @@ fn drain(port: &mut dyn Port, mut send: impl FnMut()) -> (u64, usize, usize) {
         take_batch(port, &mut packet, &mut held);
         spent += cpu() - begun;
         if !held.is_empty() {
-            most = most.max(port.holdings().taken_memory / held.len());
+            max_memory = max_memory.max(port.holdings().taken_memory / held.len());
         }
         let begun = cpu();
         held.iter().for_each(|&token| port.release(token));
@@ -107,7 +107,7 @@ fn drain(port: &mut dyn Port, mut send: impl FnMut()) -> (u64, usize, usize) {
         spent += cpu() - begun;
         frames += held.len();
     }
-    (spent, frames, most)
+    (spent, frames, max_memory)
 }
 
 fn vhost(name: &str, receive_len: u32) -> (VhostPort, Guest, Socket) {
@@ -178,7 +178,7 @@ fn sent_by_dpdk() {
     let Ok(_testpmd) = started.map(Testpmd) else {
         return println!("SKIPPED DPDK: no dpdk-testpmd (apt-get install dpdk-dev)");
     };
-    let (mut frames, mut begun, mut most) = (0, None, 0);
+    let (mut frames, mut begun, mut max_memory) = (0, None, 0);
     let mut packet = vec![0; MAX_FRAME as usize];
     let deadline = Real::now() + Duration::from_secs(60);
     while frames < 50 * FRAMES {
@@ -195,14 +195,14 @@ fn sent_by_dpdk() {
             }
             // The CPU time counts from the first frame.
             begun.get_or_insert_with(cpu);
-            most = most.max(port.holdings().taken_memory / held.len());
+            max_memory = max_memory.max(port.holdings().taken_memory / held.len());
             held.iter().for_each(|&token| port.release(token));
             port.flush().expect("a sound queue");
             frames += held.len();
         }
     }
     let spent = cpu() - begun.expect("there were frames");
-    report("vhost-user, DPDK sends, copied", 76, spent, frames, most);
+    report("vhost-user, DPDK sends, copied", 76, spent, frames, max_memory);
 }
 
 /// Places a batch of frames.

@@ -59,7 +59,7 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// Returns a conversion for `map_err`: the system refused while doing `what`.
+    /// Returns a conversion for `map_err`; `what` names the operation that the system refused.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

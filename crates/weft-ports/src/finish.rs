@@ -1,6 +1,5 @@
-//! The work of a tenant's device on a frame before the tenant gets it: it checks the frame against
-//! its virtio header, and does the offloads that the tenant did not negotiate (virtio 1.2,
-//! 5.1.6.4).
+//! The work of a tenant's device on a frame before the tenant receives it: the device checks the frame against its
+//! virtio header, and does the offloads that the tenant did not negotiate (virtio 1.2, 5.1.6.4).
 
 use weft_vpc::offload::{Offload, Segments, complete};
 use weft_wire::{GsoType, VirtioNetHeader};
@@ -10,9 +9,9 @@ use crate::HEADER_LEN;
 /// A frame's virtio header, as bytes.
 pub(crate) type Header = [u8; HEADER_LEN as usize];
 
-/// Maximum length of a frame that is certainly no super-frame: Ethernet with two tags and 1,500
-/// bytes.
-const ORDINARY: u32 = HEADER_LEN + 14 + 8 + 1_500;
+/// Maximum length of a frame that is certainly no super-frame, bytes: a virtio header, an Ethernet header with two
+/// tags, and 1,500 bytes.
+const MAX_ORDINARY_LEN: u32 = HEADER_LEN + 14 + 8 + 1_500;
 
 /// The offloads that a tenant accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +60,7 @@ impl Ability {
     /// Returns `true` if a frame of `len` bytes with its header can be delivered unchanged, unless
     /// it is of a rare kind.
     pub(crate) fn takes_any(&self, len: u32) -> bool {
-        self.checksum && (len <= ORDINARY || (self.tcp_v4 && self.tcp_v6))
+        self.checksum && (len <= MAX_ORDINARY_LEN || (self.tcp_v4 && self.tcp_v6))
     }
 
     fn takes(&self, frame: &weft_vpc::Frame, offload: &Offload, header: &VirtioNetHeader) -> bool {
@@ -78,8 +77,8 @@ impl Ability {
     }
 }
 
-/// Returns the action for a frame of `len` bytes without its virtio header; `head` is the virtio
-/// header and the first bytes. `None` if the header does not fit the frame.
+/// Returns the action for a frame of `len` bytes without its virtio header; `head` is the virtio header and the frame's
+/// first bytes. Returns `None` if the header does not match the frame.
 pub(crate) fn finish(head: &[u8], len: u32, ability: Ability) -> Option<Finished> {
     let (header, first) = VirtioNetHeader::parse(head).ok()?;
     if !header.needs_csum && header.gso_type == GsoType::None {
@@ -91,9 +90,9 @@ pub(crate) fn finish(head: &[u8], len: u32, ability: Ability) -> Option<Finished
     let first = &first[..first.len().min(len as usize)];
     let frame = weft_vpc::Frame::parse(first, len as usize).ok()?;
     let offload = Offload::check(&header, &frame).ok()?;
-    let told = offload.header();
-    Some(if ability.takes(&frame, &offload, &told) {
-        Finished::AsIs(emit(&told))
+    let checked = offload.header();
+    Some(if ability.takes(&frame, &offload, &checked) {
+        Finished::AsIs(emit(&checked))
     } else {
         Finished::Changed(Change { frame, offload })
     })

@@ -47,7 +47,10 @@ impl Frame {
         [IoSlice::new(first), IoSlice::new(rest)]
     }
 
-    /// Copies `out.len()` bytes from `offset` on; bytes after the frame's end are zero.
+    /// Copies `out.len()` bytes from `offset` on to `out`; bytes after the frame's end are zero.
+    ///
+    /// # Errors
+    /// The bytes reach past the frame's end.
     pub(crate) fn read(&self, offset: u32, out: &mut [u8]) -> Result<(), PortError> {
         let within = within(self.len, offset, out.len());
         let (first, rest) = self.pieces();
@@ -63,6 +66,9 @@ impl Frame {
     }
 
     /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// They reach past the frame's end; nothing is written.
     pub(crate) fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), PortError> {
         within(self.len, offset, bytes.len())?;
         let offset = offset as usize;
@@ -78,7 +84,10 @@ impl Frame {
     }
 }
 
-/// Returns `true` if `count` bytes from `offset` on lie within a frame of `len`.
+/// Checks that `count` bytes from `offset` on lie within a frame of `len` bytes.
+///
+/// # Errors
+/// [`PortError::OutOfFrame`] if they do not.
 pub(crate) fn within(len: u32, offset: u32, count: usize) -> Result<(), PortError> {
     let end = u64::from(offset) + count as u64;
     if end > u64::from(len) {
@@ -90,19 +99,19 @@ pub(crate) fn within(len: u32, offset: u32, count: usize) -> Result<(), PortErro
 /// A pool of free buffers. It grows on demand and frees buffers that stay unused.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    small: Shelf,
-    large: Shelf,
+    small: FreeList,
+    large: FreeList,
 }
 
 /// Free buffers of one size.
 #[derive(Debug, Default)]
-struct Shelf {
+struct FreeList {
     free: Vec<Box<[u8]>>,
     /// The minimum number of free buffers since the last trim: those were unused.
     idle: usize,
 }
 
-impl Shelf {
+impl FreeList {
     fn take(&mut self, size: usize) -> Box<[u8]> {
         let buffer = self.free.pop().unwrap_or_else(|| vec![0; size].into_boxed_slice());
         self.idle = self.idle.min(self.free.len());
@@ -195,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_end_is_refused_and_zero() {
+    fn bytes_after_the_end_are_refused_and_read_as_zero() {
         let mut frame = Pool::default().frame(100);
         frame.write(0, &[7; 100]).unwrap();
         assert!(frame.write(90, &[1; 11]).is_err());
@@ -208,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_gives_back_what_a_burst_has_left_behind() {
+    fn a_pool_frees_the_memory_of_a_burst() {
         let mut pool = Pool::default();
         let burst: Vec<Frame> = (0..64).map(|_| pool.frame(MAX_FRAME)).collect();
         burst.into_iter().for_each(|frame| pool.put(frame));

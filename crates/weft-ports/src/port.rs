@@ -130,59 +130,59 @@ pub trait Port: Debug + Send {
     /// Returns the counters since the port was opened.
     fn counters(&self) -> PortCounters;
 
-    /// Returns the present occupancy.
+    /// Returns the frames and memory that the port holds now.
     fn holdings(&self) -> Holdings;
 }
 
 /// The counters of a port, from the tenant's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Frames that the tenant sent and the port took.
+    /// Number of frames that the tenant sent and the port took.
     pub sent_frames: u64,
-    /// Bytes of the frames sent, without virtio headers.
+    /// Number of bytes of the frames sent, without virtio headers.
     pub sent_bytes: u64,
-    /// Frames delivered to the tenant.
+    /// Number of frames delivered to the tenant.
     pub received_frames: u64,
-    /// Bytes of the frames received, without virtio headers.
+    /// Number of bytes of the frames received, without virtio headers.
     pub received_bytes: u64,
-    /// Interrupts, or system calls that wrote a frame.
+    /// Number of interrupts, or of system calls that wrote a frame.
     pub notifications: u64,
-    /// Claims refused because the tenant had no room. They are no losses: the packets are
+    /// Number of claims refused because the tenant had no free buffer. The frames are not lost: their packets are
     /// retransmitted.
     pub no_buffer: u64,
-    /// Sent frames of invalid length.
+    /// Number of sent frames of invalid length.
     pub bad_frame: u64,
-    /// Frames for the tenant whose virtio header did not fit them.
+    /// Number of frames for the tenant whose virtio header did not match them.
     pub bad_header: u64,
-    /// Invalid descriptor chains: they loop, leave the guest's memory, are empty or violate virtio.
+    /// Number of invalid descriptor chains: they loop, leave the guest's memory, are empty or violate virtio.
     pub bad_chain: u64,
-    /// Completed frames that the tenant's interface refused, or that were lost when it disappeared.
+    /// Number of completed frames that the tenant's interface refused, or that were lost when it was deleted.
     pub lost: u64,
-    /// Completed frames that were segmented or checksummed for a tenant without these offloads.
+    /// Number of completed frames that were segmented or checksummed for a tenant without these offloads.
     pub segmented: u64,
-    /// Reads of memory that no longer exists.
+    /// Number of reads of memory that no longer exists.
     pub unreadable: u64,
-    /// Buffers returned before their frame was acknowledged.
+    /// Number of buffers returned before their frame was acknowledged.
     pub overdue: u64,
-    /// Frames that were released before they were copied.
+    /// Number of frames that were released before they were copied.
     pub uncopied: u64,
-    /// Frames whose buffer the tenant had changed before a retransmission.
+    /// Number of frames whose buffer the tenant had changed before a retransmission.
     pub recycled_early: u64,
 }
 
-/// The present occupancy of a port.
+/// The frames and memory that a port holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Frames taken and not yet released.
+    /// Number of frames taken and not yet released.
     pub taken: usize,
-    /// Frames claimed and not yet completed or cancelled.
+    /// Number of frames claimed and not yet completed or cancelled.
     pub claimed: usize,
-    /// Frames completed and not yet delivered.
+    /// Number of frames completed and not yet delivered.
     pub waiting: usize,
     /// Bytes of memory of this process that taken frames occupy; buffers of the tenant do not count.
     pub taken_memory: usize,
     /// Bytes of memory of this process that frames for the tenant occupy.
     pub claimed_memory: usize,
-    /// Memory regions that the tenant shares, and their maximum.
+    /// Number of memory regions that the tenant shares, and their maximum.
     pub regions: (usize, usize),
 }

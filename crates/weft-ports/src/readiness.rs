@@ -9,8 +9,8 @@ use rustix::event::{Timespec, epoll};
 
 use crate::PortError;
 
-/// Maximum number of events of one look: more than any port has members.
-const MEMBERS: usize = 8;
+/// Maximum number of events of one [`poll`](Readiness::poll): more than any port has members.
+const MAX_EVENTS: usize = 8;
 
 /// A set of descriptors (epoll(7)), itself a descriptor.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Readiness {
         Ok(Self { epoll })
     }
 
-    /// Watches `member`, which [`look`](Self::look) identifies by `key`.
+    /// Watches `member`, which [`poll`](Self::poll) identifies by `key`.
     pub(crate) fn add(&self, member: impl AsFd, key: u64, watch: Watch) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, member, epoll::EventData::new_u64(key), watch.flags())?)
     }
@@ -55,15 +55,15 @@ impl Readiness {
         Ok(epoll::modify(&self.epoll, member, epoll::EventData::new_u64(key), watch.flags())?)
     }
 
-    /// Stops watching it. One that is not watched is no error.
+    /// Stops watching a member. A descriptor that is not watched is no error.
     pub(crate) fn remove(&self, member: impl AsFd) {
         let _ = epoll::delete(&self.epoll, member);
     }
 
     /// Consumes the readiness of all members without waiting, edges included. Returns `true` if a
     /// ready member has one of `keys`.
-    pub(crate) fn look(&self, keys: &[u64]) -> bool {
-        let mut events = [const { MaybeUninit::uninit() }; MEMBERS];
+    pub(crate) fn poll(&self, keys: &[u64]) -> bool {
+        let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match epoll::wait(&self.epoll, &mut events, Some(&now)) {
             Ok((ready, _)) => ready.iter().any(|event| keys.contains(&event.data.u64())),

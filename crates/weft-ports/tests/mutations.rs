@@ -30,7 +30,7 @@ fn table(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn no_chain_leads_out_of_the_guests_memory_or_round_for_ever() {
+fn no_chain_leads_out_of_the_guests_memory_or_loops_forever() {
     let mut accepted = 0;
     for seed in 0..200_000 {
         let bytes = table(&mut Seed(seed).child("chain", 0).rng());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Real};
 
 use common::namespace::{Namespace, run};
 use common::network::{noise, with_network};
-use common::wire::{Weather, Wire};
+use common::wire::{Impairments, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_ports::{Port, TapConfig, TapPort};
 use weft_testkit::lab_is_missing;
@@ -44,14 +44,14 @@ fn pair(prefix: &str) -> Pair {
 /// Runs `tenants` while frames are carried.
 fn run_tenants<T: Send>(
     pair: &mut Pair,
-    weather: Weather,
+    impairments: Impairments,
     tenants: impl FnOnce(&[Namespace; 2]) -> T + Send,
 ) -> (T, [Wire; 2]) {
     let Pair { spaces, ports: [a, b] } = pair;
-    with_network([a, b], weather, || tenants(spaces))
+    with_network([a, b], impairments, || tenants(spaces))
 }
 
-/// Sends `data` over TCP from the first namespace to the second and returns what arrived.
+/// Sends `data` over TCP from the first namespace to the second and returns the received bytes.
 fn tcp_transfer(spaces: &[Namespace; 2], to: &str, data: &[u8]) -> Vec<u8> {
     let address = format!("{to}:5001");
     let listener = spaces[1].enter(|| TcpListener::bind(&address)).unwrap();
@@ -74,9 +74,9 @@ fn super_frames_of_tcp_cross_a_lossy_reordering_network_unharmed() {
         return;
     }
     let mut pair = pair("wptcp");
-    let weather = Weather { loss: 20, reordering: 40 };
+    let impairments = Impairments { loss: 20, reordering: 40 };
     let data = noise(24 << 20);
-    let (arrived, wires) = run_tenants(&mut pair, weather, |spaces| {
+    let (arrived, wires) = run_tenants(&mut pair, impairments, |spaces| {
         wait_for_ipv6(spaces);
         [tcp_transfer(spaces, "10.77.0.2", &data), tcp_transfer(spaces, "[fd77::2]", &data)]
     });
@@ -116,9 +116,9 @@ fn datagrams_keep_their_order_and_their_bytes() {
         return;
     }
     let mut pair = pair("wpudp");
-    let weather = Weather { loss: 50, reordering: 30 };
+    let impairments = Impairments { loss: 50, reordering: 30 };
     const COUNT: u32 = 2_000;
-    let (received, _) = run_tenants(&mut pair, weather, |spaces| {
+    let (received, _) = run_tenants(&mut pair, impairments, |spaces| {
         let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
@@ -149,9 +149,9 @@ fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
         return;
     }
     let mut pair = pair("wpuso");
-    let weather = Weather { loss: 50, reordering: 30 };
+    let impairments = Impairments { loss: 50, reordering: 30 };
     let data = noise(10 * 1_200 + 300);
-    let (received, wires) = run_tenants(&mut pair, weather, |spaces| {
+    let (received, wires) = run_tenants(&mut pair, impairments, |spaces| {
         let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
@@ -172,7 +172,7 @@ fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
 }
 
 #[test]
-fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_so() {
+fn an_interface_that_is_down_keeps_completed_frames_and_a_deleted_one_is_reported() {
     if lab_is_missing("a TAP interface that goes down", &[]) {
         return;
     }
@@ -198,14 +198,14 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
     assert_eq!((port.holdings().waiting, port.counters().received_frames), (0, 1));
 
     pair.spaces[1].ip(&["link", "del", "eth0"]);
-    let gone = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
-    assert!(gone.contains("eth0") && gone.contains("add it again"), "{gone}");
+    let report = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
+    assert!(report.contains("eth0") && report.contains("add it again"), "{report}");
     assert_eq!(port.take(second(4)).unwrap(), None);
     assert_eq!(port.claim(len, Turn::OutOfOrder, Staging::InPlace), None);
 }
 
 #[test]
-fn a_port_takes_no_more_than_it_may_hold_and_goes_on_when_there_is_room() {
+fn a_port_stops_at_its_limits_and_continues_when_frames_are_released() {
     if lab_is_missing("limits of a TAP port", &[]) {
         return;
     }
@@ -264,7 +264,7 @@ fn a_persistent_interface_waits_for_the_next_process_and_others_go() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_named() {
+fn namespaces_and_interfaces_that_cannot_be_opened_are_named() {
     let missing = TapConfig {
         namespace: Some("wp-no-such-namespace".parse().unwrap()),
         ..TapConfig::named("eth0")

@@ -17,6 +17,10 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Returns the body that a Python object has.
+    ///
+    /// # Errors
+    /// The object has no contiguous buffer, or it is registered memory that was released or is another node's.
     pub(crate) fn of(shared: &Shared, from: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(memory) = from.cast::<Memory>() {
             return Ok(Self::Lent(memory.get().lend(from.py(), shared)?));

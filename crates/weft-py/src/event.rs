@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use slotmap::{Key, KeyData};
-use weft_msg::{ChannelId, Decomposition, Event as Heard};
-use weft_xrdma::Event as Happened;
+use weft_msg::{ChannelId, Decomposition, Event as ChannelEvent};
+use weft_xrdma::Event as NodeEvent;
 
 use crate::error::Raise;
 use crate::message::Message;
@@ -21,6 +21,7 @@ pub(crate) struct Event {
     channel: u64,
     /// The number of the call or message.
     number: u64,
+    /// The message that arrived.
     message: Option<Py<Message>>,
     /// The reason.
     error: Option<Py<PyAny>>,
@@ -36,30 +37,31 @@ pub(crate) fn channel(number: u64) -> ChannelId {
     KeyData::from_ffi(number).into()
 }
 
-/// Converts a node's events to Python's. The times of calls go with their responses; slow calls are only counted.
+/// Converts a node's events to Python's. The times of a call are attached to its response. Events of slow operations
+/// are dropped; the node's state counts slow polls and calls.
 pub(crate) fn convert(
     py: Python<'_>,
     shared: &Arc<Shared>,
-    happened: Vec<Happened>,
+    node_events: Vec<NodeEvent>,
 ) -> PyResult<Vec<Event>> {
-    let mut events = Vec::with_capacity(happened.len());
+    let mut events = Vec::with_capacity(node_events.len());
     let mut traces: Vec<(ChannelId, u64, Decomposition)> = Vec::new();
     let plain = |kind, channel, number| Event { kind, channel, number, message: None, error: None };
-    for event in happened {
+    for event in node_events {
         events.push(match event {
-            Happened::Connected { ticket, channel } => {
+            NodeEvent::Connected { ticket, channel } => {
                 plain("connected", number(channel), ticket.number())
             }
-            Happened::ConnectFailed { ticket, error } => {
+            NodeEvent::ConnectFailed { ticket, error } => {
                 let error = Some(error.raise(py).into_value(py).into_any());
                 Event { error, ..plain("connect-failed", 0, ticket.number()) }
             }
-            Happened::AcceptFailed { error } => {
+            NodeEvent::AcceptFailed { error } => {
                 let error = Some(error.raise(py).into_value(py).into_any());
                 Event { error, ..plain("accept-failed", 0, 0) }
             }
-            Happened::Channel(Heard::Open { channel }) => plain("open", number(channel), 0),
-            Happened::Channel(Heard::Message { channel, message }) => {
+            NodeEvent::Channel(ChannelEvent::Open { channel }) => plain("open", number(channel), 0),
+            NodeEvent::Channel(ChannelEvent::Message { channel, message }) => {
                 let of = |(of, id, _): &(ChannelId, u64, _)| {
                     *of == channel && message.call == weft_msg::CallRole::Response(*id)
                 };
@@ -68,14 +70,14 @@ pub(crate) fn convert(
                     Py::new(py, Message::new(Arc::clone(shared), channel, message, trace))?;
                 Event { message: Some(message), ..plain("message", number(channel), 0) }
             }
-            Happened::Channel(Heard::Delivered { channel, number: of }) => {
+            NodeEvent::Channel(ChannelEvent::Delivered { channel, number: of }) => {
                 plain("delivered", number(channel), of)
             }
-            Happened::Channel(Heard::Closed { channel, reason }) => {
+            NodeEvent::Channel(ChannelEvent::Closed { channel, reason }) => {
                 let error = Some(reason.raise(py).into_value(py).into_any());
                 Event { error, ..plain("closed", number(channel), 0) }
             }
-            Happened::Channel(Heard::Traced { channel, id, time }) => {
+            NodeEvent::Channel(ChannelEvent::Traced { channel, id, time }) => {
                 traces.push((channel, id, time));
                 continue;
             }

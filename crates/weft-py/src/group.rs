@@ -20,8 +20,11 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The state of a rank.
 enum State {
+    /// The rank listens for the others.
     Listening(Box<Communicator<Buffer>>),
+    /// A thread performs the rank's collectives.
     Joined(Worker),
+    /// The rank left the group, or could not join it.
     Left,
 }
 
@@ -53,7 +56,8 @@ impl Drop for Group {
 #[derive(Debug)]
 pub(crate) struct Work {
     pending: Pending,
-    what: String,
+    /// The call as text, for errors.
+    call: String,
 }
 
 /// Memory of Python, kept alive by this buffer.
@@ -71,6 +75,10 @@ impl AsMut<[u8]> for Bytes {
     }
 }
 
+/// Returns the value with this name.
+///
+/// # Errors
+/// No value has the name.
 fn find<T: Copy>(
     py: Python<'_>,
     name: &str,
@@ -149,11 +157,12 @@ impl Group {
             root,
             elements: buffer.len_bytes() / data_type.size(),
         };
-        let what = call.to_string();
+        let text = call.to_string();
         match &*self.state() {
-            State::Joined(worker) => {
-                Ok(Work { pending: worker.submit(call, Buffer(Box::new(Bytes(buffer)))), what })
-            }
+            State::Joined(worker) => Ok(Work {
+                pending: worker.submit(call, Buffer(Box::new(Bytes(buffer)))),
+                call: text,
+            }),
             _ => Err(exception(py, "Closed", "the group is not joined, or left")),
         }
     }
@@ -181,18 +190,18 @@ impl Work {
             match py.detach(|| self.pending.wait(SIGNAL_CHECK_INTERVAL.min(left))) {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(why)) => {
-                    return Err(exception(py, "Closed", &format!("{}: {why}", self.what)));
+                    return Err(exception(py, "Closed", &format!("{}: {why}", self.call)));
                 }
                 None => {}
             }
             py.check_signals()?;
             waited += SIGNAL_CHECK_INTERVAL.min(left);
             if limit.is_some_and(|limit| waited >= limit) {
-                let whom = self.pending.waits_for();
-                let whom =
-                    whom.map_or_else(String::new, |rank| format!("; it waits for rank {rank}"));
+                let peer = self.pending.waits_for();
+                let peer =
+                    peer.map_or_else(String::new, |rank| format!("; it waits for rank {rank}"));
                 let text =
-                    format!("{} was not done in {} s{whom}", self.what, waited.as_secs_f64());
+                    format!("{} was not done in {} s{peer}", self.call, waited.as_secs_f64());
                 return Err(exception(py, "Timeout", &text));
             }
         }

@@ -53,8 +53,11 @@ impl Node {
     }
 }
 
-/// Converts Python's seconds to a duration; a number that is too large becomes the maximum.
-fn nanoseconds(seconds: f64) -> PyResult<Duration> {
+/// Converts Python's seconds to a duration. A negative number becomes 0, a number that is too large the maximum.
+///
+/// # Errors
+/// The number is NaN.
+fn to_duration(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() {
         return Err(PyValueError::new_err("the timeout is not a number"));
     }
@@ -63,6 +66,7 @@ fn nanoseconds(seconds: f64) -> PyResult<Duration> {
     Ok(nanos.map_or(Duration::MAX, Duration::from_nanos))
 }
 
+/// Resolves HOST:PORT to a socket address, without the interpreter's lock.
 fn resolve(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
     let found = py.detach(|| address.to_socket_addrs().map(|mut all| all.next()));
     match found {
@@ -90,8 +94,8 @@ impl Node {
     /// Accepts channels at an address. Returns the address with its port.
     fn listen(&self, py: Python<'_>, address: &str) -> PyResult<String> {
         let address = resolve(py, address)?;
-        let became = self.with(py, |state| state.node.listen(address))?;
-        became.map(|address| address.to_string()).map_err(|error| error.raise(py))
+        let local = self.with(py, |state| state.node.listen(address))?;
+        local.map(|address| address.to_string()).map_err(|error| error.raise(py))
     }
 
     /// Starts to open a channel; "connected" or "connect-failed" follows with the number returned.
@@ -148,36 +152,36 @@ impl Node {
 
     /// Makes progress and returns the events.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
-        let happened = self.with(py, |state| {
+        let events = self.with(py, |state| {
             state.node.poll();
             state.take_events()
         })?;
-        convert(py, &self.shared, happened)
+        convert(py, &self.shared, events)
     }
 
     /// Makes progress after a wait for the descriptor, and returns the events.
     fn process_event(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
-        let happened = self.with(py, |state| {
+        let events = self.with(py, |state| {
             state.node.process_event();
             state.take_events()
         })?;
-        convert(py, &self.shared, happened)
+        convert(py, &self.shared, events)
     }
 
     /// Waits for an event, `timeout` seconds at most. Returns True if there is one.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let mut left = timeout.map(nanoseconds).transpose()?;
+        let mut left = timeout.map(to_duration).transpose()?;
         loop {
             let timeout =
                 left.map_or(SIGNAL_CHECK_INTERVAL, |left| left.min(SIGNAL_CHECK_INTERVAL));
             let wait = |state: &mut State| {
                 let start = state.node.now();
-                let happened = state.node.wait(Some(timeout));
-                (happened, state.node.now().since(start))
+                let has_event = state.node.wait(Some(timeout));
+                (has_event, state.node.now().since(start))
             };
             let waited = py.detach(|| self.shared.try_with(wait));
-            let (happened, took) = waited.map_err(|unusable| unusable.raise(py))?;
-            if happened {
+            let (has_event, took) = waited.map_err(|unusable| unusable.raise(py))?;
+            if has_event {
                 return Ok(true);
             }
             py.check_signals()?;

@@ -26,6 +26,7 @@ pub(crate) struct State {
     pub(crate) lending: Lending,
 }
 
+/// Objects that Python has dropped and the node has not reclaimed yet.
 #[derive(Debug, Default)]
 struct Dropped {
     messages: Vec<Received>,
@@ -48,6 +49,9 @@ impl Shared {
     }
 
     /// Runs `act` on the node with exclusive access.
+    ///
+    /// # Errors
+    /// The node is closed, or another thread uses it.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -56,21 +60,24 @@ impl Shared {
         self.try_with(act).map_err(|busy| busy.raise(py))
     }
 
-    /// Runs `act` in the same way when the interpreter's lock is not held.
+    /// Runs `act` on the node with exclusive access, also where the interpreter's lock is not held.
+    ///
+    /// # Errors
+    /// The node is closed, or another thread uses it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut State) -> R) -> Result<R, Unusable> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::WouldBlock) => return Err(Unusable::Elsewhere),
-            // A panic is a bug of this crate; the node keeps its state from then.
+            // A panic is a bug of this crate. The node keeps the state that it had then.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
         let state = state.as_mut().ok_or(Unusable::Closed)?;
-        self.take_back(state);
+        self.reclaim(state);
         Ok(act(state))
     }
 
     /// Returns dropped objects to the node; lent memory waits for its message.
-    fn take_back(&self, state: &mut State) {
+    fn reclaim(&self, state: &mut State) {
         let dropped = &mut *self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (now, context) = (state.node.now(), state.node.context());
         dropped.messages.drain(..).for_each(|message| context.release(now, message));
@@ -105,6 +112,7 @@ impl Shared {
         self.exports.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a buffer that was released.
     pub(crate) fn release_export(&self) {
         self.exports.fetch_sub(1, Ordering::Relaxed);
     }
@@ -155,7 +163,9 @@ impl State {
 /// The reasons why a node cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
+    /// The node is closed.
     Closed,
+    /// Another thread uses the node.
     Elsewhere,
 }
 

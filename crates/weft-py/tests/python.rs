@@ -15,7 +15,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The directory of the files that cargo built for these tests.
+/// Returns the path of a file that cargo built for these tests.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
@@ -91,7 +91,7 @@ fn the_front_page_shows_a_program_that_runs() {
 }
 
 #[test]
-fn the_examples_are_short_and_speak_with_themselves() {
+fn the_examples_are_short_and_their_two_ends_exchange_messages() {
     for (program, words, want) in [
         ("examples/ping_pong.py", ["4097", "50"], "50 times 4097 bytes there and back"),
         ("examples/ping_pong_asyncio.py", ["8", "50"], "8 times 50 there and back"),
@@ -118,7 +118,7 @@ fn a_client_in_python_uses_the_store_in_rust() {
 /// Debian's interpreter, for which Debian packages PyTorch.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
-/// Starts one process of a group, whose processes connect at a port.
+/// Starts one process of a group; rank 0 listens for the others at `port`.
 fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process::Child {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "120", SYSTEM_PYTHON]).args(words);
@@ -146,7 +146,7 @@ fn group_of(ranks: usize, words: &[&str]) -> String {
     String::from_utf8_lossy(&outputs[0].stdout).into_owned()
 }
 
-/// Returns `true` if PyTorch is installed; otherwise prints that it is not.
+/// Returns `true` if PyTorch is installed; otherwise records that the test was skipped.
 fn has_torch() -> bool {
     let torch = Command::new(SYSTEM_PYTHON).args(["-c", "import torch"]).output();
     let is_there = torch.is_ok_and(|output| output.status.success());
@@ -168,7 +168,7 @@ fn a_pipeline_of_pytorch_exchanges_messages_as_over_gloo() {
 }
 
 #[test]
-fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right() {
+fn pytorch_trains_with_the_losses_of_gloo_and_all_collectives_are_correct() {
     if !has_torch() {
         return;
     }
@@ -183,7 +183,7 @@ fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right(
 }
 
 #[test]
-fn without_a_device_the_way_out_is_named() {
+fn without_a_device_the_error_names_a_remedy() {
     let mut command = python(&["-c", "import weft; weft.Node()"]);
     let output = command.env_remove("LD_LIBRARY_PATH").output().expect("python3 runs");
     // Machines with RDMA hardware have a device, so there is no error.
@@ -193,7 +193,7 @@ fn without_a_device_the_way_out_is_named() {
 }
 
 #[test]
-fn types_are_what_they_say() {
+fn the_types_pass_the_checks_of_mypy() {
     // scripts/setup.sh installs it beside the build's folder.
     let mypy = built("../python/bin/mypy");
     if !mypy.exists() {

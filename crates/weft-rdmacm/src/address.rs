@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_survive_the_way_to_c_and_back() {
+    fn addresses_are_converted_to_c_and_back() {
         for text in ["10.1.2.3:7471", "[fd00::1]:1"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(of_storage(&Sockaddr::from(address).0), Some(address));

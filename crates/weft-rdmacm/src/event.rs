@@ -44,7 +44,8 @@ impl Event {
         })
     }
 
-    /// Creates an event about a new identifier, which the program may destroy at any time.
+    /// Creates the event of a request to `listener`. It holds the listener, because the program may destroy the
+    /// identifier `new` at any time.
     pub(crate) fn request(listener: &Id, new: &Id) -> Box<Self> {
         let mut event = Self::new(listener, cm_event::CONNECT_REQUEST, 0);
         event.public.id = new.public();
@@ -52,7 +53,7 @@ impl Event {
         event
     }
 
-    fn keep(&mut self, data: &[u8]) -> (*const core::ffi::c_void, u8) {
+    fn store_private_data(&mut self, data: &[u8]) -> (*const core::ffi::c_void, u8) {
         self.private_data[..data.len()].copy_from_slice(data);
         let pointer =
             if data.is_empty() { core::ptr::null() } else { self.private_data.as_ptr().cast() };
@@ -61,7 +62,7 @@ impl Event {
 
     /// Adds private data only.
     pub(crate) fn with_data(mut self: Box<Self>, data: &[u8]) -> Box<Self> {
-        let (private_data, private_data_len) = self.keep(data);
+        let (private_data, private_data_len) = self.store_private_data(data);
         // SAFETY: all-zero bytes are valid for its numbers and pointers.
         let zero: rdma_conn_param = unsafe { core::mem::zeroed() };
         self.public.param.conn = rdma_conn_param { private_data, private_data_len, ..zero };
@@ -71,7 +72,7 @@ impl Event {
     /// Adds the other end's offer, with the two READ and atomic limits exchanged: each end serves what the other
     /// requests.
     pub(crate) fn with_connection(mut self: Box<Self>, offer: &Offer) -> Box<Self> {
-        let (private_data, private_data_len) = self.keep(&offer.private_data);
+        let (private_data, private_data_len) = self.store_private_data(&offer.private_data);
         self.public.param.conn = rdma_conn_param {
             private_data,
             private_data_len,
@@ -92,7 +93,7 @@ impl Event {
         offer: &Offer,
         ah_attr: ibv_ah_attr,
     ) -> Box<Self> {
-        let (private_data, private_data_len) = self.keep(&offer.private_data);
+        let (private_data, private_data_len) = self.store_private_data(&offer.private_data);
         let (qp_num, qkey) = (offer.queue_pair, offer.qkey);
         self.public.param.ud =
             rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey };

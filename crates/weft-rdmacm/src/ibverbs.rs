@@ -90,6 +90,11 @@ pub(crate) fn open_devices() -> Outcome<Vec<Device>> {
     }
 }
 
+/// Opens a device, and reads its addresses and limits.
+///
+/// # Errors
+/// The error of libibverbs.
+///
 /// # Safety
 /// `device` is in a list that is not freed.
 unsafe fn open_device(device: *mut ibv_device) -> Outcome<Device> {
@@ -154,7 +159,11 @@ pub(crate) unsafe fn create_queue_pair(init: &mut ibv_qp_init_attr_ex) -> Outcom
     Ok(pair)
 }
 
-/// Does the same as the inline function of verbs.h: calls the device's own function, if it has one.
+/// Makes a queue pair with extended attributes through the device's own function, as the inline function of verbs.h
+/// does.
+///
+/// # Errors
+/// `EOPNOTSUPP`: the device has no such function.
 ///
 /// # Safety
 /// The objects that `init` names exist.

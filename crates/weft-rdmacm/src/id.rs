@@ -42,7 +42,7 @@ pub(crate) struct Details {
     /// The row of the local address in the device's table.
     pub(crate) row: u8,
     /// The device's maximum number of concurrent READs and atomics (`Device::resources`).
-    pub(crate) most_resources: u8,
+    pub(crate) max_resources: u8,
     pub(crate) traffic_class: u8,
     /// The ACK timeout, in the encoding of a queue pair's attributes.
     pub(crate) ack_timeout: Option<u8>,
@@ -71,6 +71,8 @@ pub(crate) struct Making {
 }
 
 impl Id {
+    /// Creates an identifier.
+    ///
     /// # Safety
     /// The channel is open.
     pub(crate) unsafe fn create(making: Making) -> *mut rdma_cm_id {
@@ -87,7 +89,7 @@ impl Id {
             own: Offer::default(),
             peer: None,
             row: 0,
-            most_resources: 0,
+            max_resources: 0,
             traffic_class: 0,
             ack_timeout: None,
             only_ipv6: false,
@@ -169,7 +171,7 @@ impl Id {
         }
         let mut details = self.details();
         details.row = row;
-        details.most_resources = device.resources;
+        details.max_resources = device.resources;
         details.own.mtu = device.mtu;
     }
 
@@ -210,7 +212,7 @@ impl Id {
     }
 
     /// Handles a request for a connection to this listener.
-    pub(crate) fn requested(
+    pub(crate) fn on_request(
         &self,
         state: &mut State,
         about: CommunicationId,

@@ -1,9 +1,9 @@
 //! A drop-in `librdmacm.so.1`: RDMA programs that name each other by address and port connect without a kernel module,
 //! over any `libibverbs.so.1` beside it.
 //!
-//! [`abi`] has the structures of the programs' headers, `exports` the functions they call. `message` and `manager` are
-//! the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/` lists the
-//! functions and their versions; `cargo xtask verbs` makes the library.
+//! [`abi`] has the structures of `rdma_cma.h`, and `exports` has the functions that programs call. `message` and
+//! `manager` are the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/`
+//! lists the functions and their versions; `cargo xtask verbs` makes the library.
 //!
 //! A program calls the C interface:
 //!

@@ -13,7 +13,7 @@ const OFFER: usize = 20;
 pub(crate) struct CommunicationId(pub(crate) u32);
 
 impl CommunicationId {
-    pub(crate) const NOBODY: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 }
 
 /// The parameters that an end offers.
@@ -54,21 +54,24 @@ impl Reason {
 /// The body of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Requests a connection.
+    /// Requests a connection (IBTA: REQ).
     Request(Offer),
-    /// Confirms a request or a reply whose owner has not answered it yet.
+    /// Confirms a request or a reply whose owner has not answered it yet (MRA).
     Received,
-    /// Accepts a request.
+    /// Accepts a request (REP).
     Reply(Offer),
-    /// Reports that the connection is in use.
+    /// Reports that the connection is in use (RTU).
     ReadyToUse,
+    /// Rejects a request or a reply (REJ).
     Reject {
         reason: Reason,
         private_data: Vec<u8>,
     },
+    /// Requests the end of the connection (DREQ).
     DisconnectRequest,
+    /// Confirms the end of the connection (DREP).
     DisconnectReply,
-    /// Requests the queue pair number of a datagram service.
+    /// Requests the queue pair number of a datagram service (a SIDR request).
     ServiceRequest(Offer),
     /// Returns that number.
     ServiceReply(Offer),
@@ -108,6 +111,7 @@ pub(crate) mod private_data {
 }
 
 impl Offer {
+    /// Appends the offer with its private data.
     fn emit(&self, to: &mut Vec<u8>) {
         to.extend(self.queue_pair.to_be_bytes());
         to.extend(self.psn.to_be_bytes());
@@ -118,7 +122,8 @@ impl Offer {
         to.extend(&self.private_data);
     }
 
-    fn parse(bytes: &[u8], most: usize) -> Option<Self> {
+    /// Parses an offer with at most `max` bytes of private data.
+    fn parse(bytes: &[u8], max: usize) -> Option<Self> {
         let (fixed, private_data) = bytes.split_first_chunk::<OFFER>()?;
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| fixed[at + byte]));
         let [service, responder_resources, initiator_depth, retry, rnr, flags, mtu, _] =
@@ -129,7 +134,7 @@ impl Offer {
             && (1..=5).contains(&mtu)
             && retry < 8
             && rnr < 8
-            && private_data.len() <= most;
+            && private_data.len() <= max;
         is_valid.then(|| Self {
             queue_pair,
             psn,
@@ -214,7 +219,7 @@ impl Message {
         let id =
             |at: usize| CommunicationId(u32::from_be_bytes([0, 1, 2, 3].map(|i| header[at + i])));
         let is_ours = header.starts_with(&MAGIC) && header[6..8] == [0; 2];
-        if !is_ours || id(8) == CommunicationId::NOBODY {
+        if !is_ours || id(8) == CommunicationId::NONE {
             return None;
         }
         Some(Self {
@@ -269,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_arrives() {
+    fn messages_are_parsed_as_they_were_written() {
         for message in every_kind() {
             assert_eq!(Message::parse(&message.emit()), Some(message));
         }
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn no_bytes_make_the_parser_panic() {
         let mut rng = Seed(7).rng();
         for round in 0..100_000_usize {
             let mut bytes = every_kind()[round % 11].emit();

@@ -63,7 +63,7 @@ pub(crate) fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, u32)> {
 ///
 /// # Errors
 /// The error of libibverbs.
-pub(crate) fn go(id: &Id, states: &[u32]) -> Outcome<()> {
+pub(crate) fn advance(id: &Id, states: &[u32]) -> Outcome<()> {
     // SAFETY: only the calls that make and destroy the queue pair write this field.
     let pair = unsafe { (*id.public()).qp };
     if pair.is_null() {
@@ -81,6 +81,8 @@ fn modify(id: &Id, pair: *mut ibv_qp, state: u32) -> Outcome<()> {
     done(unsafe { ibv_modify_qp(pair, &raw mut to, mask.cast_signed()) })
 }
 
+/// Writes the attributes for the state in `to`, and their mask (`rdma_init_qp_attr(3)`).
+///
 /// # Safety
 /// `id` is a live identifier, and the other pointers have room for their values.
 #[unsafe(no_mangle)]
@@ -92,9 +94,9 @@ unsafe extern "C" fn rdma_init_qp_attr(
     crate::errno::status(|| {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let (attributes, which) = attributes(Id::of(id), (*to).qp_state)?;
+            let (attributes, fields) = attributes(Id::of(id), (*to).qp_state)?;
             to.write(attributes);
-            mask.write(which.cast_signed());
+            mask.write(fields.cast_signed());
         }
         Ok(())
     })

@@ -28,6 +28,6 @@ layouts! {
 }
 
 #[test]
-fn structures_are_laid_out_as_rdma_cma_h_says() {
+fn structures_have_the_layout_of_rdma_cma_h() {
     layouts::compare("rdma/rdma_cma.h", "librdmacm-dev", &layouts());
 }

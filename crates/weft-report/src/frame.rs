@@ -1,4 +1,4 @@
-//! Columns of numbers and names for programs, as CSV or Parquet.
+//! A table for programs: columns of numbers and names, written as CSV or Parquet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Values {
 }
 
 /// Maximum number of rows in a Parquet row group, which a reader holds in memory.
-const ROW_GROUP: usize = 1 << 20;
+const MAX_ROW_GROUP: usize = 1 << 20;
 
 impl Frame {
     /// Returns a frame of these columns. Their names are keys, with the unit as the last word.
@@ -88,8 +88,8 @@ impl Frame {
     fn write_parquet(&self, file: &mut Vec<u8>) -> Result<(), ParquetError> {
         let properties = Arc::new(WriterProperties::builder().build());
         let mut writer = SerializedFileWriter::new(file, Arc::new(self.schema()?), properties)?;
-        for first in (0..self.rows).step_by(ROW_GROUP) {
-            let rows = first..self.rows.min(first + ROW_GROUP);
+        for first in (0..self.rows).step_by(MAX_ROW_GROUP) {
+            let rows = first..self.rows.min(first + MAX_ROW_GROUP);
             let mut group = writer.next_row_group()?;
             for (_, values) in &self.columns {
                 let mut column = group.next_column()?.expect("one for each of the schema");
@@ -136,9 +136,9 @@ fn write_column(
             // Definition level 1 marks a value that is present.
             let levels = values[rows.clone()].iter().map(|value| i16::from(!value.is_nan()));
             let levels: Vec<i16> = levels.collect();
-            let there = values[rows].iter().copied().filter(|value| !value.is_nan());
-            let there: Vec<f64> = there.collect();
-            column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?;
+            let present = values[rows].iter().copied().filter(|value| !value.is_nan());
+            let present: Vec<f64> = present.collect();
+            column.typed::<DoubleType>().write_batch(&present, Some(&levels), None)?;
         }
     }
     Ok(())
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_what_needs_it_and_leaves_out_what_is_not_there() {
+    fn csv_quotes_special_characters_and_omits_missing_values() {
         let want = "balancer,bytes,slowdown\necmp,1,1.5\n\"a, \"\"b\"\"\",-2,\n";
         assert_eq!(frame().to_csv(), want);
     }

@@ -20,7 +20,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Formats `value` with about three significant digits and its unit: `1.25 ms`, `64 KB`, `12.5%`.
+    /// Returns `value` as text with about three significant digits and its unit: `1.25 ms`, `64 KB`, `12.5%`.
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Share => format!("{}%", digits(value * 100.0)),
@@ -38,7 +38,7 @@ const THOUSANDS: [(f64, &str); 5] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, 
 
 fn prefixed(value: f64, unit: &str, prefixes: &[(f64, &str)]) -> String {
     let smallest = *prefixes.last().expect("the tables above are not empty");
-    // Rounds to three digits first, so that 999.9 K becomes 1 M.
+    // The comparison allows for rounding to three digits, so that 999.9 K becomes 1 M.
     let fits = |scale: f64| value.abs() * (1.0 + 5e-4) >= scale;
     let (scale, prefix) = match value {
         0.0 => (1.0, ""),
@@ -48,7 +48,8 @@ fn prefixed(value: f64, unit: &str, prefixes: &[(f64, &str)]) -> String {
     format!("{}{space}{prefix}{unit}", digits(value / scale))
 }
 
-/// Formats three significant digits without trailing zeros after the point. Whole numbers are not cut.
+/// Returns a number with three significant digits, without trailing zeros after the point. Digits before the point are
+/// never dropped.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,

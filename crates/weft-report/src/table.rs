@@ -110,8 +110,8 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Returns aligned text, at most `width` characters wide if given: cells wrap to fit. Headings are bold if
-    /// `styled`; the caller checks whether the output is a terminal and the variable `NO_COLOR`.
+    /// Returns aligned text. If `width` is given, cells wrap so that no line has more characters. Headings are bold if
+    /// `styled`; the caller decides that from the output and the variable `NO_COLOR`.
     pub fn to_text(&self, width: Option<u16>, styled: bool) -> String {
         let mut table = comfy_table::Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_what_needs_it() {
+    fn csv_quotes_fields_with_commas() {
         assert_eq!(table().to_csv(), "policy,p99_us\nsingle,1203.4\n\"oblivious, 128\",\n");
     }
 

@@ -1,5 +1,5 @@
-//! Colours and style sheet. Plots are drawn with placeholder colours, which are replaced by CSS variables of the page,
-//! so that drawings follow the reader's light or dark setting.
+//! The colours and the style sheet. Plots are drawn with placeholder colours, which are replaced by CSS variables of
+//! the page, so that drawings follow the reader's light or dark setting.
 
 use plotters::style::RGBColor;
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_stand_in_colour_survives() {
+    fn no_placeholder_colour_remains() {
         let drawn = "<path stroke=\"#0203FA\"/><text fill=\"#0100FA\"/>";
         assert_eq!(resolve(drawn), "<path stroke=\"var(--s3)\"/><text fill=\"var(--ink)\"/>");
     }

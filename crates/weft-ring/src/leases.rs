@@ -2,20 +2,23 @@
 //! direction a table that the lender writes, and a word with which the borrower marks that it is at
 //! work. The lender recalls an entry by clearing its serial number, and then waits until a borrower
 //! that may have seen it is done. Neither trusts the other: a dishonest lender exposes only its own
-//! memory, and a dishonest borrower could write there anyway, because it may be traced.
+//! memory, and a dishonest borrower could write there anyway: neighbours may trace each other.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Mapped, Memory, Word};
 
-/// Entries of a production table: regions that one process lends another, for each connection.
+/// Entries of a production table. Each is a region that one process lends another for one connection.
 const ENTRIES: usize = 128;
 pub(crate) const ENTRY_BYTES: usize = 64;
 
-/// Words before the entries, each on its own cache line.
+/// Offset of the word with the serial number of the latest lease. The words before the entries are on cache lines of
+/// their own.
 pub(crate) const GIVEN: usize = 0;
+/// Offset of the borrower's word, which is odd while it is at work.
 pub(crate) const AT_WORK: usize = 64;
+/// Offset of the first entry.
 pub(crate) const FIRST: usize = 4096;
 
 /// Offsets of the fields of an entry.
@@ -126,13 +129,12 @@ impl<M: LeaseMemory> Lender<M> {
         table.word(GIVEN).store(self.given, Ordering::Release);
     }
 
-    /// Recalls the leases for which `what` returns `true`, and returns when no borrower is using
-    /// them. `is_gone` returns `true` if the borrower has exited; it is called repeatedly and
-    /// yields the processor in between.
-    pub fn recall(&mut self, what: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
+    /// Recalls the leases for which `selects` returns `true`, and returns when no borrower is using them. `is_gone`
+    /// returns `true` if the borrower has exited; it is called in a loop and should yield the processor.
+    pub fn recall(&mut self, selects: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
         let mut recalled = false;
         for (entry, lent) in self.entries.iter_mut().enumerate() {
-            if lent.take_if(|lent| what(lent)).is_some() {
+            if lent.take_if(|lent| selects(lent)).is_some() {
                 serial_word(&self.table, entry).store(0, Ordering::SeqCst);
                 recalled = true;
             }
@@ -202,7 +204,8 @@ impl<M: LeaseMemory> Borrower<M> {
         }
     }
 
-    /// Runs `work` if the lease of this number is still valid; the lender waits for its end.
+    /// Runs `work` if the lease of this number is still valid; a lender that recalls it waits for the end of `work`.
+    /// Returns the result of `work`, or `false` if the lease is not valid.
     pub fn work(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
         let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
         let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES);
@@ -237,29 +240,29 @@ mod tests {
         Terms { connection, key, start, length, address, writable, readable }
     }
 
-    fn heard(borrower: &mut Borrower) -> Vec<(u64, Terms)> {
-        let mut heard = Vec::new();
-        borrower.take_leases(|number, terms| heard.push((number, terms)));
-        heard
+    fn new_leases(borrower: &mut Borrower) -> Vec<(u64, Terms)> {
+        let mut leases = Vec::new();
+        borrower.take_leases(|number, terms| leases.push((number, terms)));
+        leases
     }
 
     #[test]
-    fn what_is_lent_is_heard_once_and_may_be_used_until_it_is_recalled() {
+    fn a_lease_is_passed_on_once_and_valid_until_it_is_recalled() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let connection = 5;
         (0..2).for_each(|_| lender.lend(connection, &lease(7)));
         lender.lend(connection, &lease(8));
-        let [(seven, first), (eight, second)] = heard(&mut borrower)[..] else { panic!() };
+        let [(seven, first), (eight, second)] = new_leases(&mut borrower)[..] else { panic!() };
         assert_eq!((first, second), (lease(7), lease(8)));
-        assert_eq!(heard(&mut borrower), []);
+        assert_eq!(new_leases(&mut borrower), []);
         assert!(borrower.work(seven, || true) && !borrower.work(seven, || false));
         lender.recall(|lent| lent.key == 7, || panic!("nobody is at work"));
         assert!(!borrower.work(seven, || panic!("it was recalled")));
         assert!(borrower.work(eight, || true));
         lender.lend(connection, &lease(9));
         assert!(!borrower.work(seven, || panic!("its place has another")));
-        let [(nine, _)] = heard(&mut borrower)[..] else { panic!() };
+        let [(nine, _)] = new_leases(&mut borrower)[..] else { panic!() };
         assert!(borrower.work(nine, || true));
         for nonsense in [0, 1, nine ^ 1, nine | 1 << 20, u64::MAX] {
             assert!(!borrower.work(nonsense, || panic!("{nonsense} was never given")));
@@ -268,15 +271,15 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_for_others_after_those() {
+    fn a_table_has_a_fixed_number_of_entries_and_reuses_recalled_ones() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
-        let most = u32::try_from(ENTRIES).unwrap();
-        (0..most + 2).for_each(|key| lender.lend(5, &lease(key)));
-        assert_eq!(heard(&mut borrower).len(), ENTRIES);
+        let entries = u32::try_from(ENTRIES).unwrap();
+        (0..entries + 2).for_each(|key| lender.lend(5, &lease(key)));
+        assert_eq!(new_leases(&mut borrower).len(), ENTRIES);
         lender.recall(|lent| lent.connection == 5, || false);
-        (0..most).for_each(|key| lender.lend(6, &lease(key)));
-        assert_eq!(heard(&mut borrower).len(), ENTRIES);
+        (0..entries).for_each(|key| lender.lend(6, &lease(key)));
+        assert_eq!(new_leases(&mut borrower).len(), ENTRIES);
         drop(heap);
     }
 
@@ -292,7 +295,7 @@ mod tests {
             scope.spawn(move || {
                 let mut last = None;
                 while !over.load(Ordering::Relaxed) {
-                    last = heard(&mut borrower).last().map(|heard| heard.0).or(last);
+                    last = new_leases(&mut borrower).last().map(|lease| lease.0).or(last);
                     let Some(number) = last else { continue };
                     borrower.work(number, || {
                         (0..20).for_each(|_| assert!(lent.load(Ordering::Relaxed)));

@@ -10,9 +10,9 @@ use crate::memory::{Memory, Word};
 /// The place of a ring in its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
-    /// Offset of the index of removed bytes.
+    /// Offset of the word with the index of the next byte to remove.
     pub head: usize,
-    /// Offset of the index of appended bytes.
+    /// Offset of the word with the index of the next byte to append.
     pub tail: usize,
     /// Offset of the ring's bytes.
     pub start: usize,
@@ -21,7 +21,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Returns the offset of an index, and how many of `len` bytes are before the ring's end.
+    /// Returns the offset of the byte at an index, and the number of the `len` bytes that lie before the ring's end.
     ///
     /// # Panics
     /// If `len` is larger than the ring.
@@ -32,6 +32,9 @@ impl Lane {
     }
 
     /// Copies bytes into the ring, from index `index` on.
+    ///
+    /// # Panics
+    /// If there are more bytes than the ring has.
     #[inline]
     pub fn write(self, memory: &impl Memory, index: u32, bytes: &[u8]) {
         let (at, first) = self.cut(index, bytes.len());
@@ -41,6 +44,9 @@ impl Lane {
 
     /// Copies bytes out of the ring, from index `index` on. The other side may change them
     /// meanwhile: callers use only the copy.
+    ///
+    /// # Panics
+    /// If there are more bytes than the ring has.
     #[inline]
     pub fn read(self, memory: &impl Memory, index: u32, bytes: &mut [u8]) {
         let (at, first) = self.cut(index, bytes.len());
@@ -105,7 +111,8 @@ impl Producer {
         Ok(room.checked_sub(LENGTH).is_some_and(|room| len <= room as usize))
     }
 
-    /// Appends a message; returns `false` if there is no room.
+    /// Appends a message of at most [`MAX_MESSAGE`] bytes: the consumer refuses a longer one. Returns `false` if there
+    /// is no room.
     ///
     /// # Errors
     /// The other side's index is impossible.
@@ -135,7 +142,7 @@ impl Consumer {
         Self { lane, head }
     }
 
-    /// Returns `true` if there is a message, or an impossible index to refuse.
+    /// Returns `true` if there is a message, or an impossible index, which [`pop`](Self::pop) refuses.
     pub fn has_any(&self, memory: &impl Memory) -> bool {
         memory.word(self.lane.tail).load(Ordering::Acquire) != self.head
     }
@@ -185,7 +192,7 @@ mod tests {
 
     /// Any order of pushes and pops gives the results of a queue.
     #[test]
-    fn messages_come_out_as_they_went_in() {
+    fn messages_are_removed_in_the_order_in_which_they_were_appended() {
         for seed in 0..if cfg!(miri) { 1 } else { 20 } {
             let (heap, mut producer, mut consumer) = pair();
             let mut rng = Seed(seed).child("ring", 0).rng();
@@ -208,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Its length alone would overwrite unread bytes.
+    /// The length of an empty message alone would overwrite unread bytes.
     #[test]
     fn an_empty_message_needs_room_for_its_length() {
         let (heap, mut producer, _consumer) = pair();
@@ -221,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_indices_and_lengths_are_refused() {
         let (heap, mut producer, mut consumer) = pair();
         let mut message = Vec::new();
         let tail = heap.memory.word(LANE.tail);
@@ -239,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_nothing_is_one() {
+    fn an_empty_message_is_a_message() {
         let (heap, mut producer, mut consumer) = pair();
         let mut message = vec![1];
         assert_eq!(producer.push(&heap.memory, &[]), Ok(true));

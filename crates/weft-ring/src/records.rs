@@ -12,13 +12,16 @@ use crate::signal;
 
 /// Bytes of records in a production ring.
 const RECORDS_BYTES: usize = 1 << 19;
-/// The same number as a position.
+/// Bytes of records in a production ring, as a position.
 pub const CAPACITY: u64 = RECORDS_BYTES as u64;
 
 /// Offset of the records: before them are words that one end writes, each on its own cache line.
 pub const RECORDS: usize = 4096;
+/// Offset of the long word with the bytes that the reader has passed.
 pub(crate) const READ: usize = 0;
+/// Offset of the flag of a reader that sleeps.
 pub(crate) const ASLEEP: usize = 64;
+/// Offset of the flag of a writer that waits for room.
 pub(crate) const FULL: usize = 128;
 
 /// Bytes of memory of one ring.
@@ -71,7 +74,7 @@ pub struct Room<M = Mapped> {
 }
 
 impl<M: Memory> Room<M> {
-    /// Writes bytes there: the reader does not look before the record's size is stored.
+    /// Writes bytes there: the reader does not read them before the record's size is stored.
     ///
     /// # Panics
     /// If the record has less room.
@@ -107,8 +110,9 @@ impl Room {
 #[derive(Debug)]
 pub struct Writer<M = Mapped> {
     memory: M,
-    /// Bytes written, and bytes read as of the last look.
+    /// Bytes written, with those skipped at the ring's end.
     written: u64,
+    /// The reader's position when it was last loaded, bytes.
     read: u64,
     /// `true` if there was no room and the reader was notified.
     waits: bool,
@@ -126,7 +130,7 @@ impl<M: RecordMemory> Writer<M> {
     /// # Errors
     /// The reader's position is beyond the written records.
     pub fn has_room(&mut self) -> Result<bool, Broken> {
-        let room = self.fits(M::LONGEST) || self.look()?.fits(M::LONGEST);
+        let room = self.fits(M::LONGEST) || self.load_read_position()?.fits(M::LONGEST);
         if self.waits == room {
             self.waits = !room;
             self.memory.word(FULL).store(self.waits.into(), Ordering::Relaxed);
@@ -147,7 +151,7 @@ impl<M: RecordMemory> Writer<M> {
         position + len as u64 + ALIGN as u64 - self.read <= M::CAPACITY
     }
 
-    /// Writes a record of `len` bytes; `lay` writes those after the first word.
+    /// Writes a record of `len` bytes; `lay` writes those after the first word of 4 bytes, the record's size.
     ///
     /// # Panics
     /// If it is longer than [`MAX_RECORD`], or does not fit: the caller must check
@@ -175,8 +179,8 @@ impl<M: RecordMemory> Writer<M> {
         self.written
     }
 
-    /// Reads the reader's position.
-    fn look(&mut self) -> Result<&Self, Broken> {
+    /// Loads the reader's position.
+    fn load_read_position(&mut self) -> Result<&Self, Broken> {
         let read = self.memory.long(READ).load(Ordering::Acquire);
         if read < self.read || read > self.written {
             return Err(Broken);
@@ -217,8 +221,8 @@ impl<M: Memory> Unread<M> {
 }
 
 impl Unread {
-    /// Returns the address of `len` bytes at offset `from`, which their writer may still change;
-    /// `None` past the end.
+    /// Returns the address of `len` bytes at offset `from` of the record, or `None` if they extend past its end. The
+    /// writer may still change them.
     #[inline]
     pub fn bytes(&self, from: usize, len: usize) -> Option<*const u8> {
         let fits = from.checked_add(len).is_some_and(|end| end <= self.len);
@@ -271,7 +275,7 @@ impl<M: RecordMemory> Reader<M> {
         Ok(Some(Unread { memory: self.memory.clone(), start, len }))
     }
 
-    /// Releases the peeked record, of this length.
+    /// Releases the peeked record. `len` is its length, bytes.
     pub fn pass(&mut self, len: usize) {
         self.read += len as u64;
         self.memory.long(READ).store(self.read, Ordering::Release);
@@ -289,8 +293,8 @@ impl<M: RecordMemory> Reader<M> {
         size_word(&self.memory, self.read).load(Ordering::Acquire) == 0
     }
 
-    /// Sets whether this end sleeps and must be woken. A record written just before wakes nobody:
-    /// check for it after this call.
+    /// Sets whether this end sleeps and must be woken. A record written before this call does not wake it: the caller
+    /// must check for one after this call.
     pub fn set_asleep(&self, asleep: bool) {
         self.memory.word(ASLEEP).store(asleep.into(), Ordering::SeqCst);
         M::fence(Ordering::SeqCst);
@@ -303,8 +307,8 @@ mod tests {
     use crate::memory::Heap;
 
     /// Steps of a test, fewer under Miri, which is a thousand times as slow.
-    const fn steps(most: usize) -> usize {
-        if cfg!(miri) { most / 1000 } else { most }
+    const fn steps(count: usize) -> usize {
+        if cfg!(miri) { count / 1000 } else { count }
     }
 
     /// A ring in this process's memory, with both ends.
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_out_as_they_went_in_round_after_round() {
+    fn records_are_read_in_the_order_in_which_they_were_written() {
         let mut ring = ring();
         let mut waiting = std::collections::VecDeque::new();
         let mut written = 0;
@@ -412,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_past_the_end_of_a_record_is_not_given() {
+    fn bytes_past_the_end_of_a_record_are_not_returned() {
         let mut ring = ring();
         assert!(write(&mut ring.writer, 7, 100));
         let record = ring.reader.peek().unwrap().unwrap();
@@ -433,7 +437,11 @@ mod tests {
         assert_eq!(ring.reader.peek().map(drop), Err(Broken), "past the end");
         for read in [8, u64::MAX] {
             ring.reader.memory.long(READ).store(read, Ordering::Relaxed);
-            assert_eq!(ring.writer.look().map(drop), Err(Broken), "{read} were never written");
+            assert_eq!(
+                ring.writer.load_read_position().map(drop),
+                Err(Broken),
+                "{read} were never written"
+            );
         }
     }
 }

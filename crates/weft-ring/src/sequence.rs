@@ -26,7 +26,7 @@ pub fn publish<M: Memory>(
     last + 2
 }
 
-/// Returns the result of `copy`, unless a write overlapped it. `sequence` returns the lock's word.
+/// Returns the result of `copy`, or `None` if a write overlapped it. `sequence` returns the value of the lock's word.
 ///
 /// # Errors
 /// Those of `sequence` and `copy`.

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering;
 
 use crate::memory::{Memory, Word};
 
-/// Requests a signal. Earlier work comes without one: check for it after this call.
+/// Requests a signal for work that is added after this call. Work added before may come without a signal: the caller
+/// must check for it after this call.
 #[inline]
 pub fn arm<M: Memory>(flag: &M::Word) {
     flag.store(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use weft_wire::AtomicKind;
 
 use crate::{Context, QueuePairNumber, VerbsError};
 
-/// Names a completion queue.
+/// The number of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompletionQueue(pub u32);
@@ -114,7 +114,7 @@ pub struct Completion {
     pub solicited: bool,
 }
 
-/// The completions for which an armed queue notifies.
+/// The completions for which an armed queue notifies (`ibv_req_notify_cq`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Arm {
@@ -127,9 +127,9 @@ pub enum Arm {
 /// The result of adding a completion to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is queued.
+    /// The completion is queued.
     Waits,
-    /// It is queued, and the queue was armed for it.
+    /// The completion is queued, and the queue was armed for it: the owner notifies.
     Wakes,
     /// The queue was full: the completion is lost and the queue is in error.
     Overruns,
@@ -148,7 +148,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Creates an empty queue for `capacity` completions.
+    /// Returns an empty queue for `capacity` completions.
     pub const fn new(capacity: u32) -> Self {
         Self { entries: VecDeque::new(), capacity, armed: None, overrun: false }
     }
@@ -186,7 +186,8 @@ impl Completions {
         }
     }
 
-    /// Arms the queue for one notification. Of two requests the stronger one holds: [`Arm::Next`] over [`Arm::Solicited`].
+    /// Arms the queue for one notification. If the queue is armed already, [`Arm::Next`] takes precedence over
+    /// [`Arm::Solicited`].
     pub fn arm(&mut self, arm: Arm) {
         if self.armed != Some(Arm::Next) {
             self.armed = Some(arm);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_queue_wakes_once_for_what_it_was_armed_for() {
+    fn an_armed_queue_notifies_once_for_a_matching_completion() {
         let mut queue = Completions::new(100);
         let woken = |queue: &mut Completions, status, solicited| {
             queue.push(completion(status, solicited)) == Pushed::Wakes
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_in_error_for_good_and_says_so_once() {
+    fn an_overrun_is_permanent_and_reported_once() {
         let mut queue = Completions::new(1);
         let success = completion(Status::Success, false);
         assert_eq!(queue.push(success), Pushed::Waits);

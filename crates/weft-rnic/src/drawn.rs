@@ -1,10 +1,10 @@
-//! Objects by number, where peers learn the numbers.
+//! Objects by number, for numbers that peers learn: they are unpredictable ([`Numbers`]).
 
 use alloc::vec::Vec;
 
 use crate::numbers::Numbers;
 
-/// The objects of one kind.
+/// The objects of one kind, with unpredictable numbers.
 #[derive(Debug)]
 pub(crate) struct Drawn<T> {
     numbers: Numbers,
@@ -35,11 +35,12 @@ impl<T> Drawn<T> {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("at most the limit")
         });
-        let number = self.numbers.name(slot);
+        let number = self.numbers.assign(slot);
         self.slots[slot as usize] = Some((number, object));
         Some(number)
     }
 
+    /// Removes and returns the object with this number, if there is one.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.numbers.find(number)?;
         self.numbers.remove(number);

@@ -19,7 +19,7 @@ pub enum Event {
         /// The completion queue.
         cq: CompletionQueue,
     },
-    /// A queue pair failed for a reason that no completion reports.
+    /// A queue pair failed because one of its completions was lost.
     QpFatal {
         /// The queue pair.
         qp: QueuePairNumber,
@@ -54,7 +54,7 @@ pub enum Event {
         /// The shared receive queue.
         srq: SharedReceiveQueue,
     },
-    /// The payload that is held for a connection will not be placed; the owner drops it.
+    /// The payload that the owner holds for a connection will not be placed: the owner drops it.
     #[cfg_attr(feature = "serde", serde(skip))]
     ReleaseHeld {
         /// The connection.

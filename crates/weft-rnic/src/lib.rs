@@ -1,10 +1,11 @@
 //! An RDMA NIC in software: verbs objects and their semantics (IBTA volume 1, chapters 9 to 11) over a multipath
 //! transport. It owns no clock, no socket, no thread, and no memory but its queues.
 //!
-//! [`Device`] is the entry point. Its owner creates objects (contexts, protection domains, regions, completion queues, queue
-//! pairs) and posts work requests; it passes in packets (`handle_packet`) and time (`handle_timeout`), and drains packets,
-//! completions, events and the next deadline (`poll_transmit`, `poll_cq`, `poll_event`, `poll_timeout`). The owner keeps the
-//! payload: through [`Memory`] the device says what to copy where, after it has checked key, bounds, rights and domain.
+//! [`Device`] is the entry point. Its owner creates objects (contexts, protection domains, regions, completion queues,
+//! queue pairs) and posts work requests; it passes in packets (`handle_packet`) and time (`handle_timeout`), and drains
+//! packets, completions, events and the next deadline (`poll_transmit`, `poll_cq`, `poll_event`, `poll_timeout`). The
+//! owner keeps the payload: through [`Memory`] the device requests copies between places, after it has checked key,
+//! bounds, rights and domain.
 //!
 //! A message passes these files:
 //!

@@ -3,7 +3,7 @@
 /// Limits of one device (`struct ibv_device_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Contexts that are open at a time: processes and virtual devices.
+    /// Number of open contexts: processes and virtual devices.
     pub contexts: u32,
     /// Number of protection domains.
     pub protection_domains: u32,
@@ -31,7 +31,8 @@ pub struct Limits {
     pub message_bytes: u32,
     /// Longest datagram, bytes: the port's MTU.
     pub datagram_bytes: u32,
-    /// Bytes of packets held until earlier packets arrive, of all peers together: their payload, and 256 bytes for each packet.
+    /// Bytes of packets held until earlier packets arrive, of all peers together: payload, 256 bytes for each packet,
+    /// and the entries of datagrams that have begun.
     pub held_bytes: u64,
     /// The same limit for one peer's address. The default is enough for a reordering window of full packets.
     pub held_bytes_per_peer: u64,

@@ -1,7 +1,7 @@
-//! Unpredictable numbers for objects that peers name: queue pair numbers, and the indices of keys. The sequence of numbers is
-//! a keyed permutation, the one that connection ids come from, so a peer that learns some numbers cannot derive others.
-//! Sequential numbers would let it guess its neighbours' (Rothenberger et al., "ReDMArk", USENIX Security 2021). A number is
-//! reused only after all others have been assigned.
+//! Unpredictable numbers for objects that peers name: queue pair numbers, and the indices of keys. The sequence of
+//! numbers is a keyed permutation, the one that connection ids come from, so a peer that learns some numbers cannot
+//! derive others. With sequential numbers, a peer could guess those of other queue pairs (Rothenberger et al.,
+//! "ReDMArk", USENIX Security 2021). A number is reused only after all others have been assigned.
 //!
 //! The numbers are random, so their low bits serve as the hash of an open-addressing table; a lookup takes one or two probes.
 
@@ -33,7 +33,7 @@ pub(crate) struct Numbers {
     /// The value of the bits above the lowest `bits`.
     prefix: u32,
     usable: RangeInclusive<u32>,
-    /// Steps of the permutation that were taken.
+    /// Steps of the permutation so far.
     drawn: u32,
     /// The table: a power of two of entries, at most half of them used. Linear probing resolves collisions.
     entries: Vec<Entry>,
@@ -47,7 +47,10 @@ impl Numbers {
         Self { secret, bits, prefix: 0, usable, drawn: 0, entries, len: 0 }
     }
 
-    /// Sets the bits of every number above its lowest `bits` bits to `prefix`. No number is assigned yet.
+    /// Sets the bits of every number above its lowest `bits` bits to `prefix`.
+    ///
+    /// # Panics
+    /// If a number is assigned, or `bits` is not below the numbers' length.
     pub(crate) fn prefix(&mut self, prefix: u32, bits: u32) {
         assert!(
             self.len == 0 && bits < self.bits,
@@ -56,13 +59,13 @@ impl Numbers {
         (self.prefix, self.bits) = (prefix << bits, bits);
     }
 
-    /// Returns how many numbers are assigned.
+    /// Returns the number of assigned numbers.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Assigns a number to a slot. The caller's limit ensures that a number is free.
-    pub(crate) fn name(&mut self, slot: u32) -> u32 {
+    /// Assigns a number to a slot and returns it. The caller's limit ensures that a number is free.
+    pub(crate) fn assign(&mut self, slot: u32) -> u32 {
         if (self.len + 1) * 2 > self.entries.len() {
             let grown = alloc::vec![EMPTY; self.entries.len() * 2];
             let old = core::mem::replace(&mut self.entries, grown);
@@ -80,15 +83,15 @@ impl Numbers {
         number
     }
 
-    /// Releases a number.
+    /// Releases a number; does nothing if it is not assigned.
     pub(crate) fn remove(&mut self, number: u32) {
         let Some(mut hole) = self.place_of(number) else { return };
         let mut next = self.after(hole);
         // Moves later entries of the probe sequence up, but none before its home position.
         while self.entries[next].slot != FREE {
-            let own = self.own_place(self.entries[next].number);
-            let behind = |place: usize| next.wrapping_sub(place) & (self.entries.len() - 1);
-            if behind(own) >= behind(hole) {
+            let home = self.home_place(self.entries[next].number);
+            let distance = |place: usize| next.wrapping_sub(place) & (self.entries.len() - 1);
+            if distance(home) >= distance(hole) {
                 self.entries[hole] = self.entries[next];
                 hole = next;
             }
@@ -106,7 +109,7 @@ impl Numbers {
 
     #[inline]
     fn place_of(&self, number: u32) -> Option<usize> {
-        let mut place = self.own_place(number);
+        let mut place = self.home_place(number);
         loop {
             let entry = self.entries[place];
             if entry.slot == FREE {
@@ -120,7 +123,7 @@ impl Numbers {
     }
 
     #[inline]
-    fn own_place(&self, number: u32) -> usize {
+    fn home_place(&self, number: u32) -> usize {
         number as usize & (self.entries.len() - 1)
     }
 
@@ -130,7 +133,7 @@ impl Numbers {
     }
 
     fn enter(&mut self, entry: Entry) {
-        let mut place = self.own_place(entry.number);
+        let mut place = self.home_place(entry.number);
         while self.entries[place].slot != FREE {
             place = self.after(place);
         }
@@ -151,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn a_number_comes_again_when_all_others_have_been_given() {
+    fn a_number_is_reused_after_all_others() {
         let mut numbers = numbers(8, 2..=0xfe);
         let mut drawn: Vec<u32> = (0..253)
             .map(|slot| {
-                let number = numbers.name(slot);
+                let number = numbers.assign(slot);
                 numbers.remove(number);
                 number
             })
@@ -165,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_found_as_long_as_it_is_given_whatever_comes_and_goes() {
+    fn a_number_is_found_while_it_is_assigned() {
         let (mut numbers, mut rng) = (numbers(10, 0..=1023), Seed(3).rng());
         let mut model = BTreeMap::new();
         for step in 0..20_000 {
             if model.len() < 900 && rng.chance(11, 20) {
-                assert_eq!(model.insert(numbers.name(step), step), None);
+                assert_eq!(model.insert(numbers.assign(step), step), None);
             } else if let Some(&number) = model.keys().nth(rng.index(model.len().max(1))) {
                 numbers.remove(number);
                 model.remove(&number);
@@ -187,14 +190,14 @@ mod tests {
     fn every_number_has_the_prefix() {
         let mut numbers = numbers(24, 2..=0xff_fffe);
         numbers.prefix(0xab, 16);
-        assert!((0..1000).all(|slot| numbers.name(slot) >> 16 == 0xab));
+        assert!((0..1000).all(|slot| numbers.assign(slot) >> 16 == 0xab));
     }
 
     #[test]
     fn numbers_are_the_same_with_the_same_secret_only() {
         let draw = |secret| {
             let mut numbers = Numbers::new(Secret::new([secret; 16]), 24, 2..=0xff_fffe);
-            (0..10).map(|slot| numbers.name(slot)).collect::<Vec<_>>()
+            (0..10).map(|slot| numbers.assign(slot)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
         assert!(draw(1).iter().all(|number| !draw(2).contains(number)));

@@ -2,10 +2,10 @@
 
 use alloc::collections::VecDeque;
 
-use crate::work::{Pieces, total};
+use crate::work::{SgeList, total};
 use crate::{Context, ProtectionDomain, ReceiveRequest, VerbsError};
 
-/// Names a shared receive queue.
+/// The number of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SharedReceiveQueue(pub u32);
@@ -14,7 +14,7 @@ pub struct SharedReceiveQueue(pub u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
-    pub(crate) sges: Pieces,
+    pub(crate) sges: SgeList,
 }
 
 impl Receive {
@@ -31,17 +31,22 @@ pub(crate) struct ReceiveQueue {
     /// Number of the first request, counted from the first ever posted.
     head: u64,
     limit: u32,
-    pieces: u32,
+    /// Maximum number of scatter/gather entries of a request.
+    max_sge: u32,
 }
 
 impl ReceiveQueue {
-    pub(crate) const fn new(limit: u32, pieces: u32) -> Self {
-        Self { requests: VecDeque::new(), head: 0, limit, pieces }
+    pub(crate) const fn new(limit: u32, max_sge: u32) -> Self {
+        Self { requests: VecDeque::new(), head: 0, limit, max_sge }
     }
 
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// The request has too many scatter/gather entries, or the queue is full.
     pub(crate) fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), VerbsError> {
-        if request.sges.len() > self.pieces as usize {
-            let (got, limit) = (request.sges.len() as u64, self.pieces.into());
+        if request.sges.len() > self.max_sge as usize {
+            let (got, limit) = (request.sges.len() as u64, self.max_sge.into());
             return Err(VerbsError::OverLimit { field: "num_sge", got, limit });
         }
         if self.len() >= self.limit {
@@ -72,13 +77,14 @@ impl ReceiveQueue {
         self.requests.get(index)
     }
 
+    /// Takes the first request.
     pub(crate) fn take(&mut self) -> Option<Receive> {
         let request = self.requests.pop_front()?;
         self.head += 1;
         Some(request)
     }
 
-    /// Puts the request back that was taken last.
+    /// Returns the request that was taken last to the head of the queue.
     pub(crate) fn put_back(&mut self, request: Receive) {
         self.requests.push_front(request);
         self.head -= 1;
@@ -104,7 +110,7 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
-    /// Takes a request; also returns `true` if the owner gets an event that few requests are left.
+    /// Takes the first request; also returns `true` if fewer requests than the limit are left, once for each limit.
     pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
         let request = self.queue.take()?;
         let low = self.queue.len() < self.low_water;

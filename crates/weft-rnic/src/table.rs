@@ -1,6 +1,6 @@
-//! Objects by number. A number consists of a slot and a generation of the slot, so that the number of a removed object is not
-//! soon reused. Only programs of the host learn these numbers, and the device's owner checks to whom an object belongs;
-//! numbers that peers learn are [drawn](crate::drawn).
+//! Objects by number. A number consists of a slot and a generation of the slot, so that the number of a removed object
+//! is not soon reused. Only programs of the host learn these numbers, and the device's owner checks which program an
+//! object belongs to; numbers that peers learn are unpredictable ([`drawn`](crate::drawn)).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -25,7 +25,11 @@ struct Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// Creates an empty table for at most `limit` objects with numbers of `number_bits` bits, none of them below 2^`slot_bits`.
+    /// Returns an empty table for at most `limit` objects with numbers of `number_bits` bits, none of them below
+    /// 2^`slot_bits`.
+    ///
+    /// # Panics
+    /// If `slot_bits` is too small for `limit` slots, or not below `number_bits`, which is at most 32.
     pub(crate) const fn new(limit: u32, slot_bits: u32, number_bits: u32) -> Self {
         assert!(limit <= 1 << slot_bits && slot_bits < number_bits && number_bits <= 32);
         Self { slots: Vec::new(), free: VecDeque::new(), slot_bits, number_bits, limit, len: 0 }
@@ -51,6 +55,7 @@ impl<T> Table<T> {
         self.free.front().map(|&slot| self.slots[slot as usize].number)
     }
 
+    /// Adds an object; returns its number, or `None` at the limit.
     pub(crate) fn insert(&mut self, object: T) -> Option<u32> {
         let number = self.next_number()?;
         let slot = self.free.pop_front().expect("there is room");
@@ -59,6 +64,7 @@ impl<T> Table<T> {
         Some(number)
     }
 
+    /// Removes and returns the object with this number, if there is one.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let index = self.slot_of(number);
         let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
@@ -111,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_numbers_stay_in_their_range_for_ever() {
+    fn the_limit_holds_and_numbers_stay_in_their_range() {
         let mut table = Table::new(1, 4, 8);
         let mut number = 0;
         for _ in 0..100 {

@@ -100,14 +100,14 @@ pub struct SendRequest<'a> {
     pub signaled: bool,
     /// `true` if the receiver's completion is solicited.
     pub solicited: bool,
-    /// `true` if it waits for earlier READs and atomics.
+    /// `true` if the request waits for earlier READs and atomics (IBTA's fence).
     pub fence: bool,
     /// The destination of a datagram.
     pub datagram: Option<Datagram>,
 }
 
 impl<'a> SendRequest<'a> {
-    /// Creates a signalled request without other flags.
+    /// Returns a signalled request without other flags.
     pub const fn new(wr_id: u64, operation: Operation, data: Data<'a>) -> Self {
         Self {
             wr_id,
@@ -130,14 +130,14 @@ pub struct ReceiveRequest<'a> {
     pub sges: &'a [Sge],
 }
 
-/// The scatter/gather entries of a queued request. Most requests have one, which is stored without an allocation.
+/// The scatter/gather entries of a queued request. A single entry, the usual case, is stored without an allocation.
 #[derive(Clone, Debug)]
-pub(crate) enum Pieces {
+pub(crate) enum SgeList {
     One(Sge),
     Several(Box<[Sge]>),
 }
 
-impl From<&[Sge]> for Pieces {
+impl From<&[Sge]> for SgeList {
     #[inline]
     fn from(sges: &[Sge]) -> Self {
         match sges {
@@ -147,7 +147,7 @@ impl From<&[Sge]> for Pieces {
     }
 }
 
-impl Deref for Pieces {
+impl Deref for SgeList {
     type Target = [Sge];
 
     #[inline]
@@ -159,7 +159,7 @@ impl Deref for Pieces {
     }
 }
 
-/// Inline data of a queued request. Short data is stored without an allocation.
+/// Inline data of a queued request. Data of at most 30 bytes is stored without an allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum Inline {
     Short { bytes: [u8; Self::SHORT], len: u8 },
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_cut_from_the_pieces_they_lie_in() {
+    fn parts_are_cut_from_the_entries_they_lie_in() {
         let sge = |address, length| Sge { address, length, lkey: 1 };
         let sges = [sge(100, 10), sge(500, 0), sge(200, 5), sge(300, 20)];
         let cut = |offset, len| parts(&sges, offset, len).collect::<Vec<_>>();

@@ -23,8 +23,9 @@ fn clock() -> Clock {
 }
 
 fn main() {
-    let asked: Vec<u32> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
-    let gpus = if asked.is_empty() { vec![131_072] } else { asked };
+    let requested: Vec<u32> =
+        std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let gpus = if requested.is_empty() { vec![131_072] } else { requested };
     for gpus in gpus {
         for hash in [HashAlgorithm::Crc32, HashAlgorithm::LinuxFields] {
             run(gpus, hash);

@@ -103,14 +103,14 @@ pub enum Change {
 pub struct Alarms {
     rules: AlarmRules,
     raised: BTreeMap<LinkId, Alarm>,
-    /// By router, the index of a window for each of its ports that was above the threshold then.
-    lately: BTreeMap<RouterId, VecDeque<u64>>,
+    /// By router, the indices of recent windows, once for each of its ports above the threshold in that window.
+    recent_windows: BTreeMap<RouterId, VecDeque<u64>>,
 }
 
 impl Alarms {
     /// Creates an empty set of alarms.
     pub const fn new(rules: AlarmRules) -> Self {
-        Self { rules, raised: BTreeMap::new(), lately: BTreeMap::new() }
+        Self { rules, raised: BTreeMap::new(), recent_windows: BTreeMap::new() }
     }
 
     /// Returns the current alarms, by port.
@@ -118,16 +118,16 @@ impl Alarms {
         &self.raised
     }
 
-    pub(crate) const fn lately(&self) -> &BTreeMap<RouterId, VecDeque<u64>> {
-        &self.lately
+    pub(crate) const fn recent_windows(&self) -> &BTreeMap<RouterId, VecDeque<u64>> {
+        &self.recent_windows
     }
 
     pub(crate) fn restore(
         &mut self,
         raised: BTreeMap<LinkId, Alarm>,
-        lately: BTreeMap<RouterId, VecDeque<u64>>,
+        recent_windows: BTreeMap<RouterId, VecDeque<u64>>,
     ) {
-        (self.raised, self.lately) = (raised, lately);
+        (self.raised, self.recent_windows) = (raised, recent_windows);
     }
 
     /// Discards a port's alarm, because its link is down.
@@ -144,14 +144,14 @@ impl Alarms {
             .collect();
         for &(link, _, _) in above.iter().filter(|(_, _, above)| *above) {
             if let End::Router(router) = fabric.from(link) {
-                self.lately.entry(router).or_default().push_back(index);
+                self.recent_windows.entry(router).or_default().push_back(index);
             }
         }
         let oldest = (index + 1).saturating_sub(self.rules.windows(self.rules.phase));
-        for times in self.lately.values_mut() {
+        for times in self.recent_windows.values_mut() {
             times.retain(|&time| time >= oldest);
         }
-        self.lately.retain(|_, times| !times.is_empty());
+        self.recent_windows.retain(|_, times| !times.is_empty());
         let mut changes = Vec::new();
         for (link, marks, above) in above {
             if above {
@@ -173,16 +173,16 @@ impl Alarms {
     }
 
     fn level(&self, link: LinkId, index: u64, telemetry: &Telemetry, fabric: &Fabric) -> Level {
-        let most = self.rules.windows(self.rules.within);
+        let max_windows = self.rules.windows(self.rules.within);
         let is_above = |back: &u64| {
             index
                 .checked_sub(*back)
                 .and_then(|index| telemetry.window(link, index))
                 .is_some_and(|window| window.marks > self.rules.marks)
         };
-        let in_a_row = (0..most).take_while(is_above).count() as u64;
+        let in_a_row = (0..max_windows).take_while(is_above).count() as u64;
         let at_router = match fabric.from(link) {
-            End::Router(router) => self.lately.get(&router).map_or(0, VecDeque::len),
+            End::Router(router) => self.recent_windows.get(&router).map_or(0, VecDeque::len),
             _ => 0,
         };
         if at_router >= self.rules.at_a_router as usize {

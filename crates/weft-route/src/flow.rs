@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flow_is_refused() {
+    fn invalid_flows_are_refused() {
         for text in [
             "",
             ">",

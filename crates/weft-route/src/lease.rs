@@ -1,10 +1,10 @@
 //! A lease that lets one controller act at a time, without trust in the clocks of the others.
 //!
-//! It has three parts. A [`Register`] lies where all controllers reach it (a file under a lock, a key of a consistent
-//! store), and one controller changes it at a time. A [`Holder`] is a controller's side: it acquires the lease, renews
-//! it, and knows until when it may act. A [`Gate`] protects routers and refuses late changes of an earlier holder:
-//! every change of holder increments the *epoch*, and every change of a route carries it (fencing tokens; for the
-//! times see Gray and Cheriton, *Leases*, 1989).
+//! It has three parts. A [`Register`] is stored where all controllers reach it (a file under a lock, a key of a
+//! consistent store), and one controller changes it at a time. A [`Holder`] is a controller's side: it acquires the
+//! lease, renews it, and knows until when it may act. A [`Gate`] protects routers and refuses late changes of an
+//! earlier holder: every change of holder increments the *epoch*, and every change of a route carries it (fencing
+//! tokens; for the times see Gray and Cheriton, *Leases*, 1989).
 
 use alloc::string::String;
 
@@ -42,7 +42,7 @@ pub enum Answer {
 
 impl Register {
     /// Grants or renews the lease of `name` for `term`, unless another controller holds it.
-    pub fn ask(&mut self, name: &str, term: Duration, now: Instant) -> Answer {
+    pub fn request(&mut self, name: &str, term: Duration, now: Instant) -> Answer {
         let is_over = now.as_nanos() >= self.until;
         if self.holder != name {
             if !is_over {
@@ -73,7 +73,7 @@ pub struct Holder {
     name: String,
     term: Duration,
     /// The time of the pending request, if there is one.
-    asked: Option<Instant>,
+    requested_at: Option<Instant>,
     /// The epoch, and the time until which it is safe to act.
     held: Option<(u64, Instant)>,
     next: Instant,
@@ -82,7 +82,7 @@ pub struct Holder {
 impl Holder {
     /// Creates a controller's view without a lease. `name` must be unique, and different after each start.
     pub const fn new(name: String, term: Duration) -> Self {
-        Self { name, term, asked: None, held: None, next: Instant::EPOCH }
+        Self { name, term, requested_at: None, held: None, next: Instant::EPOCH }
     }
 
     /// Returns the controller's name.
@@ -90,7 +90,7 @@ impl Holder {
         &self.name
     }
 
-    /// Returns the duration that it requests.
+    /// Returns the duration of the lease that it requests.
     pub const fn term(&self) -> Duration {
         self.term
     }
@@ -105,20 +105,20 @@ impl Holder {
         self.held.filter(|&(_, until)| now < until).map(|(epoch, _)| epoch)
     }
 
-    /// Notes that a request goes to the register now.
-    pub fn ask(&mut self, now: Instant) {
+    /// Records that a request is sent to the register now.
+    pub fn on_request_sent(&mut self, now: Instant) {
         // An answer to an earlier request counts from that request, never from a later one.
-        self.asked = Some(self.asked.map_or(now, |before| before.min(now)));
+        self.requested_at = Some(self.requested_at.map_or(now, |before| before.min(now)));
         self.next = now + self.term / 3;
     }
 
     /// Processes the register's answer. The lease counts from the time of the request, and a tenth of the term is
     /// reserved for clocks that run at different rates.
-    pub fn answered(&mut self, answer: &Answer, now: Instant) {
-        let Some(asked) = self.asked.take() else { return };
+    pub fn handle_answer(&mut self, answer: &Answer, now: Instant) {
+        let Some(requested_at) = self.requested_at.take() else { return };
         match answer {
             Answer::Granted { epoch } => {
-                self.held = Some((*epoch, asked + (self.term - self.term / 10)));
+                self.held = Some((*epoch, requested_at + (self.term - self.term / 10)));
             }
             Answer::Held { remaining, .. } => {
                 self.held = None;
@@ -127,9 +127,9 @@ impl Holder {
         }
     }
 
-    /// Notes that the request failed; it will be repeated.
-    pub const fn failed(&mut self) {
-        self.asked = None;
+    /// Records that the request failed; it is repeated at [`Self::next`].
+    pub const fn on_request_failed(&mut self) {
+        self.requested_at = None;
     }
 }
 
@@ -179,26 +179,29 @@ mod tests {
     #[test]
     fn a_second_controller_waits_and_takes_over_with_a_higher_epoch() {
         let mut register = Register::default();
-        assert_eq!(register.ask("a", TERM, at(0)), Answer::Granted { epoch: 1 });
+        assert_eq!(register.request("a", TERM, at(0)), Answer::Granted { epoch: 1 });
         let remaining = Duration::from_secs(8);
-        assert_eq!(register.ask("b", TERM, at(1000)), Answer::Held { by: "a".into(), remaining });
-        assert_eq!(register.ask("a", TERM, at(3000)), Answer::Granted { epoch: 1 });
-        assert_eq!(register.ask("b", TERM, at(12_000)), Answer::Granted { epoch: 2 });
+        assert_eq!(
+            register.request("b", TERM, at(1000)),
+            Answer::Held { by: "a".into(), remaining }
+        );
+        assert_eq!(register.request("a", TERM, at(3000)), Answer::Granted { epoch: 1 });
+        assert_eq!(register.request("b", TERM, at(12_000)), Answer::Granted { epoch: 2 });
         register.release("a", 1);
-        assert!(matches!(register.ask("a", TERM, at(13_000)), Answer::Held { .. }));
+        assert!(matches!(register.request("a", TERM, at(13_000)), Answer::Held { .. }));
         register.release("b", 2);
-        assert_eq!(register.ask("a", TERM, at(13_000)), Answer::Granted { epoch: 3 });
+        assert_eq!(register.request("a", TERM, at(13_000)), Answer::Granted { epoch: 3 });
     }
 
     #[test]
-    fn what_an_earlier_holder_sends_late_is_refused() {
+    fn late_changes_of_an_earlier_holder_are_refused() {
         let mut gate = Gate::default();
         assert_eq!((gate.pass(1), gate.pass(2)), (Ok(()), Ok(())));
         assert_eq!(gate.pass(1), Err(Stale { got: 1, now: 2 }));
     }
 
-    /// With separate clocks, delayed or lost messages and stopped processes, two controllers never believe at the same
-    /// time that they may act.
+    /// With separate clocks, delayed or lost messages and stopped processes, at most one controller at a time has an
+    /// epoch under which it may act.
     #[test]
     fn two_controllers_never_both_act() {
         for seed in 0..200 {
@@ -211,16 +214,18 @@ mod tests {
             let mut acted = 0;
             for millis in (0..120_000).step_by(100) {
                 for (number, holder) in holders.iter_mut().enumerate() {
-                    let own = at(millis + offsets[number]);
+                    let local_time = at(millis + offsets[number]);
                     match answers[number].take() {
-                        Some((due, answer)) if due <= millis => holder.answered(&answer, own),
+                        Some((due, answer)) if due <= millis => {
+                            holder.handle_answer(&answer, local_time)
+                        }
                         later @ Some(_) => answers[number] = later,
-                        None if own >= holder.next() && !rng.chance(1, 4) => {
-                            holder.ask(own);
-                            let answer = register.ask(holder.name(), TERM, at(millis));
+                        None if local_time >= holder.next() && !rng.chance(1, 4) => {
+                            holder.on_request_sent(local_time);
+                            let answer = register.request(holder.name(), TERM, at(millis));
                             let late = rng.below(4000);
                             if rng.chance(1, 8) {
-                                holder.failed();
+                                holder.on_request_failed();
                             } else {
                                 answers[number] = Some((millis + late, answer));
                             }
@@ -230,7 +235,7 @@ mod tests {
                     if rng.chance(1, 400) {
                         // The controller stops for longer than a term: nothing happens in between.
                         answers[number] = None;
-                        holder.failed();
+                        holder.on_request_failed();
                     }
                 }
                 let acting: Vec<u64> = (0..3)

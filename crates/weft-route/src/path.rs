@@ -165,7 +165,7 @@ impl Fabric {
     /// Returns the router at the end of a link.
     ///
     /// # Errors
-    /// The outcome of a path that ends there.
+    /// Returns the outcome of a path that ends there.
     #[inline]
     pub(crate) fn cross(&self, link: LinkId, packet: &impl Packet) -> Result<RouterId, Outcome> {
         match self.arrive(link) {

@@ -16,8 +16,9 @@ struct Lane<'a, P> {
     packet: &'a P,
     base: Base,
     path: Path,
-    /// The link that the flow is on, before it crosses it; then `at` is the router that the flow is in.
+    /// The link that the flow crosses next.
     link: LinkId,
+    /// The router that the flow has reached.
     at: RouterId,
     /// The index of the router's address range that contains the destination.
     range: usize,
@@ -38,18 +39,18 @@ impl Fabric {
         while let Some((_, first)) = flows.peek() {
             match first {
                 FlowRef::V4(_) => {
-                    let some = core::iter::from_fn(|| match flows.peek()? {
+                    let run = core::iter::from_fn(|| match flows.peek()? {
                         &(start, FlowRef::V4(tuple)) => flows.next().map(|_| (start, tuple)),
                         (_, FlowRef::V6(_)) => None,
                     });
-                    self.follow_all(some, &mut each);
+                    self.follow_all(run, &mut each);
                 }
                 FlowRef::V6(_) => {
-                    let some = core::iter::from_fn(|| match flows.peek()? {
+                    let run = core::iter::from_fn(|| match flows.peek()? {
                         &(start, FlowRef::V6(tuple)) => flows.next().map(|_| (start, tuple)),
                         (_, FlowRef::V4(_)) => None,
                     });
-                    self.follow_all(some, &mut each);
+                    self.follow_all(run, &mut each);
                 }
             }
         }

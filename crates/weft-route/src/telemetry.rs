@@ -1,8 +1,8 @@
 //! Port reports split into windows: bytes sent and packets marked by ECN (Astral, section 4.1).
 //!
 //! Routers report counters that only grow. The difference of two reports counts in the window that contains the
-//! middle between them. An impossible or missing report becomes a [`TelemetryError`] and is not counted, so no decision is
-//! based on it.
+//! middle between them. An impossible or missing report becomes a [`TelemetryError`] and is not counted, so that no
+//! decision is based on it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -81,7 +81,7 @@ pub enum TelemetryError {
 }
 
 impl TelemetryError {
-    /// Returns the kind of doubt, as a word.
+    /// Returns the kind of the error, as a word.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NoSuchLink(_) => "no-such-link",
@@ -166,8 +166,8 @@ impl Telemetry {
     /// Counts a report of a port whose link has this rate.
     ///
     /// # Errors
-    /// Returns a [`TelemetryError`] if the report is not counted. The next report is compared with it all the same, unless it
-    /// is older than the last.
+    /// Returns a [`TelemetryError`] if the report is not counted. The next report is still compared with it, unless it
+    /// is as old as the last one or older.
     pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), TelemetryError> {
         let now = (report.at.as_nanos(), report.bytes, report.marks);
         let Some(history) = self.ports.get_mut(&report.link) else {
@@ -271,20 +271,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named_and_not_counted() {
+    fn impossible_reports_are_named_and_not_counted() {
         let mut telemetry = telemetry();
         report(&mut telemetry, 0, 0, 0).unwrap();
         // 100 Gb/s is 12.5 GB per second.
-        let lie = report(&mut telemetry, 10, 200_000_000_000, 0).unwrap_err();
-        assert!(matches!(lie, TelemetryError::TooManyBytes { .. }), "{lie}");
+        let error = report(&mut telemetry, 10, 200_000_000_000, 0).unwrap_err();
+        assert!(matches!(error, TelemetryError::TooManyBytes { .. }), "{error}");
         assert_eq!(report(&mut telemetry, 10, 1, 0), Err(TelemetryError::Repeated));
         assert_eq!(
             report(&mut telemetry, 9, 1, 0),
             Err(TelemetryError::OutOfOrder(Duration::from_secs(1)))
         );
         assert_eq!(report(&mut telemetry, 20, 1, 0), Err(TelemetryError::Reset));
-        let lie = report(&mut telemetry, 30, 6401, 101).unwrap_err();
-        assert_eq!(lie, TelemetryError::TooManyMarks { marks: 101, bytes: 6400 });
+        let error = report(&mut telemetry, 30, 6401, 101).unwrap_err();
+        assert_eq!(error, TelemetryError::TooManyMarks { marks: 101, bytes: 6400 });
         let gap = report(&mut telemetry, 50, 7000, 101).unwrap_err();
         assert_eq!(gap, TelemetryError::Missing(Duration::from_secs(20)));
         assert!((0..6).all(|index| telemetry.window(LINK, index).is_none()));

@@ -24,6 +24,7 @@ const EXCHANGES: u32 = 200;
 /// The connection ids of both ends.
 const IDS: [u32; 2] = [7, 8];
 
+/// Returns the nanoseconds of one operation, in the best of [`ROUNDS`] rounds of `count` operations.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn nanoseconds(count: u32, mut operation: impl FnMut(usize)) -> f64 {
     let mut next = 0;
@@ -57,7 +58,7 @@ fn setup(kind: SetupKind, from: usize) -> SetupHeader {
     }
 }
 
-/// The extension that `from` sends with a packet of set-up.
+/// Returns the extension that `from` sends with a set-up packet.
 fn extension(seals: &mut Seals, from: usize, header: &SetupHeader) -> Vec<u8> {
     let connection = ConnectionId(IDS[from]);
     let wrap = seals.wrap(&at(1 - from), Some(connection), &Packet::Setup(*header));
@@ -66,7 +67,7 @@ fn extension(seals: &mut Seals, from: usize, header: &SetupHeader) -> Vec<u8> {
     bytes
 }
 
-/// Two ends with keys for one connection.
+/// Returns two ends with keys for one connection.
 fn pair(cipher: Cipher) -> [Seals; 2] {
     let config = SealConfig { cipher, ..SealConfig::default() };
     let mut ends = [1, 2].map(|seed| Seals::new(config.clone(), [seed; 32]));

@@ -2,16 +2,17 @@
 
 use weft_units::Instant;
 
-/// Exchanges of requests per second: a third of a core. Requests beyond them are dropped; their
-/// senders retransmit.
-const PER_SECOND: u64 = 2_000;
+/// Maximum number of exchanges of requests per second, which take a third of a core. Requests beyond it are dropped;
+/// their senders retransmit.
+const MAX_PER_SECOND: u64 = 2_000;
 
 /// Maximum burst of exchanges after a pause.
-const MAX_SAVED: u64 = 2_048;
+const MAX_BURST: u64 = 2_048;
 
 /// A token bucket.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// Number of exchanges that may be computed now.
     left: u64,
     /// The time up to which it was filled.
     filled: Instant,
@@ -19,20 +20,20 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) const fn new() -> Self {
-        Self { left: MAX_SAVED, filled: Instant::EPOCH }
+        Self { left: MAX_BURST, filled: Instant::EPOCH }
     }
 
     /// Adds the exchanges that have accrued until `now`.
     #[inline]
     pub(crate) fn fill(&mut self, now: Instant) {
-        if self.left >= MAX_SAVED {
+        if self.left >= MAX_BURST {
             self.filled = now;
             return;
         }
-        const NANOS_EACH: u64 = 1_000_000_000 / PER_SECOND;
+        const NANOS_EACH: u64 = 1_000_000_000 / MAX_PER_SECOND;
         let due = now.since(self.filled).as_nanos() / NANOS_EACH;
         if due > 0 {
-            self.left = MAX_SAVED.min(self.left + due);
+            self.left = MAX_BURST.min(self.left + due);
             self.filled = now;
         }
     }
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_have_so_many_exchanges_a_second() {
+    fn exchanges_of_unauthenticated_peers_are_limited_per_second() {
         let mut budget = Budget::new();
         let mut now = Instant::EPOCH;
         let mut taken = 0_u64;
@@ -61,6 +62,6 @@ mod tests {
             budget.fill(now);
             taken += (0..100).filter(|_| budget.take()).count() as u64;
         }
-        assert_eq!(taken, MAX_SAVED + 3 * PER_SECOND - 2);
+        assert_eq!(taken, MAX_BURST + 3 * MAX_PER_SECOND - 2);
     }
 }

@@ -14,10 +14,10 @@ use crate::{OpenError, PublicKey};
 /// The protocol's version.
 const VERSION: u32 = 1;
 
-/// Packets under one key, before the next key follows. With packets of 2^7 blocks, distinguishing
+/// Maximum number of packets under one key; then the next key follows. With packets of 2^7 blocks, distinguishing
 /// 2^32 of them from random bytes has an advantage of 2^-51 (the bound of counter mode, blocks
 /// squared over 2^129).
-const PACKETS_PER_KEY: u64 = 1 << 32;
+const MAX_PACKETS_PER_KEY: u64 = 1 << 32;
 
 /// Maximum number of keys skipped because no packet under them arrived. A forged packet costs as
 /// many derivations, once.
@@ -75,9 +75,8 @@ impl Channel {
         Self { remote, peer, accept, sender, receiver }
     }
 
-    /// Encrypts a packet in place. Before the plaintext are `clear` bytes that are only
-    /// authenticated, and room for the header; after it is room for the tag. Returns `true` if the
-    /// key is new.
+    /// Encrypts a packet in place. Before the plaintext are `clear` bytes that are only authenticated, and room for the
+    /// header; after it is room for the tag. Returns `true` if the key was not used before.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -87,7 +86,7 @@ impl Channel {
         epoch: u32,
     ) -> bool {
         let sender = &mut self.sender;
-        let is_new = sender.epoch != epoch || sender.iv - sender.key_since >= PACKETS_PER_KEY;
+        let is_new = sender.epoch != epoch || sender.iv - sender.key_since >= MAX_PACKETS_PER_KEY;
         if is_new {
             sender.rotate(epoch);
         }
@@ -108,7 +107,10 @@ impl Channel {
         is_new
     }
 
-    /// Decrypts a packet in place. Returns the plaintext, and `true` if the key is new.
+    /// Decrypts a packet in place. Returns the plaintext, and `true` if no packet under its key was opened before.
+    ///
+    /// # Errors
+    /// [`OpenError::Replayed`] or [`OpenError::NotAuthentic`].
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
@@ -143,14 +145,14 @@ impl Channel {
         Ok((text, is_new))
     }
 
-    /// Returns `true` if one of the last packets has this low half of its number.
+    /// Returns `true` if the number of one of the last [`WIDTH`] packets sent has the low half `iv`.
     pub(crate) const fn sent_lately(&self, iv: u32) -> bool {
         let behind = low_half(self.sender.iv).wrapping_sub(iv) as u64;
         0 < behind && behind <= WIDTH && behind <= self.sender.iv
     }
 
-    /// Returns the fields of a key log line: SPI, cipher, number and bytes of the key of one
-    /// direction.
+    /// Returns the fields of a key log line: SPI, cipher, number and bytes of the key of one direction, and the number
+    /// of those bytes.
     pub(crate) fn log(
         &self,
         own: ConnectionId,
@@ -199,7 +201,7 @@ impl Receiver {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the half that travels")]
+#[expect(clippy::cast_possible_truncation, reason = "the transmitted half")]
 const fn low_half(iv: u64) -> u32 {
     iv as u32
 }

@@ -10,15 +10,15 @@ use weft_wire::Cipher;
 
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
-/// The modes of encryption.
+/// The mode of encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Never.
+    /// No connection is encrypted.
     Off,
-    /// With peers that support it.
+    /// Connections with peers that support encryption are encrypted.
     #[default]
     Preferred,
-    /// Always: a peer that does not support it is refused.
+    /// Every connection is encrypted: a peer that does not support encryption is refused.
     Required,
 }
 
@@ -71,15 +71,16 @@ pub struct SealConfig {
     pub preshared_key: Option<PresharedKey>,
     /// The identities that are accepted; `None` accepts any.
     pub peers: Option<BTreeSet<PublicKey>>,
-    /// The time for which a key is used to send. A peer that receives nothing for eight of them is
-    /// lost; retransmission timeouts are far shorter.
+    /// The time for which a key is used to send. A peer that receives nothing during more than eight lifetimes cannot
+    /// open later packets; retransmission timeouts are far shorter.
     pub key_lifetime: Duration,
     /// `true` if keys are kept for [`Seals::poll_key_log`](crate::Seals::poll_key_log).
     pub key_log: bool,
 }
 
 impl Default for SealConfig {
-    /// Encrypts with every peer that supports it, with keys of two minutes as WireGuard has.
+    /// Returns the configuration that encrypts with every peer that supports it, with a key lifetime of two minutes, as
+    /// in WireGuard.
     fn default() -> Self {
         Self {
             mode: Mode::default(),

@@ -12,7 +12,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
 
-            /// Returns the number of packets not opened; those under unknown keys may only be late.
+            /// Returns the number of packets refused, without those under unknown keys, which may only be late.
             pub const fn not_opened(&self) -> u64 {
                 self.malformed + self.not_authentic + self.replayed + self.in_clear
             }
@@ -26,30 +26,30 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets encrypted.
+    /// Number of packets encrypted.
     sealed;
-    /// Packets opened.
+    /// Number of packets opened.
     opened;
-    /// Connections whose key exchange succeeded.
+    /// Number of connections whose key exchange succeeded.
     exchanges;
-    /// Connections that are not encrypted because the peer does not support it.
+    /// Number of connections that are not encrypted because the peer does not support it.
     clear;
-    /// Packets with an invalid header.
+    /// Number of packets with an invalid header.
     malformed;
-    /// Packets under unknown keys.
+    /// Number of packets under unknown keys.
     unknown_key;
-    /// Packets that are not authentic: altered, forged, or under another key.
+    /// Number of packets that are not authentic: altered, forged, or under another key.
     not_authentic;
-    /// Packets received before, or more than 65,536 packets late.
+    /// Number of packets received before, or more than 65,536 packets late.
     replayed;
-    /// Packets in the clear on an encrypted connection, or on any where encryption is required.
+    /// Number of packets in the clear on an encrypted connection, or on any where encryption is required.
     in_clear;
-    /// Key exchanges that failed: another pre-shared key, an identity that is not accepted, or a
+    /// Number of key exchanges that failed: another pre-shared key, an identity that is not accepted, or a
     /// forgery.
     refused_exchanges;
-    /// Requests dropped because the limit on exchanges of unauthenticated peers was reached. Their
+    /// Number of requests dropped because the limit on exchanges of unauthenticated peers was reached. Their
     /// senders retransmit.
     postponed_exchanges;
-    /// Requests and accepts without a key exchange where encryption is required.
+    /// Number of requests and accepts without a key exchange where encryption is required.
     refused_clear;
 }

@@ -13,7 +13,7 @@ impl Entropy {
         Self(Zeroizing::new(seed))
     }
 
-    /// Returns 32 bytes that are drawn once.
+    /// Returns 32 random bytes, which no other draw returns.
     pub(crate) fn draw(&mut self) -> [u8; 32] {
         let [mut drawn, mut next] = [[0; 32]; 2];
         expand(&self.0, &[b"weft draw"], &mut drawn);

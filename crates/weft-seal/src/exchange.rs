@@ -52,7 +52,7 @@ pub(crate) struct Initiator {
     /// The request's extension: header and first message.
     pub(crate) extension: Box<[u8]>,
     /// `true` if the peer is known to encrypt, so that this end never sends to it in the clear.
-    pub(crate) insists: bool,
+    pub(crate) requires_encryption: bool,
     /// The second message, once read, and its payload: the accept around it may have been altered,
     /// and the genuine one may still arrive.
     read: Option<(Box<[u8]>, [u8; 1 + SETUP_LEN])>,
@@ -70,14 +70,17 @@ impl Initiator {
         own: Own<'_>,
         random: &mut Entropy,
         request: &SetupHeader,
-        insists: bool,
+        requires_encryption: bool,
     ) -> Self {
         let mut noise = begin(own, random.draw(), request, |builder| builder.build_initiator());
         let extension = write(&mut noise, &[own.cipher.number()]);
-        Self { noise, extension, insists, read: None }
+        Self { noise, extension, requires_encryption, read: None }
     }
 
-    /// Reads the accept's extension.
+    /// Reads the accept's extension and returns the result of the exchange.
+    ///
+    /// # Errors
+    /// [`Failed`] if it is not the peer's genuine answer to this request.
     pub(crate) fn finish(&mut self, accept: &SetupHeader, rest: &[u8]) -> Result<Agreed, Failed> {
         let message = message::<{ 1 + SETUP_LEN }>(rest)?;
         if self.read.is_none() {
@@ -94,6 +97,9 @@ impl Initiator {
 
 impl Responder {
     /// Reads a request's extension.
+    ///
+    /// # Errors
+    /// [`Failed`] if it is no first message of an exchange with this end's keys.
     pub(crate) fn new(
         own: Own<'_>,
         random: &mut Entropy,
@@ -101,7 +107,7 @@ impl Responder {
         rest: &[u8],
     ) -> Result<Self, Failed> {
         let drawn = random.draw();
-        // Bytes without the form of a message cost the sender nothing, and this end no key either.
+        // Bytes without the form of a message cost the sender nothing, so this end computes no key for them.
         let message = message::<1>(rest)?;
         let mut noise = begin(own, drawn, request, |builder| builder.build_responder());
         let [number] = read(&mut noise, message)?;
@@ -114,7 +120,7 @@ impl Responder {
         identity_of(&self.noise)
     }
 
-    /// Writes the accept's extension: header and second message.
+    /// Returns the accept's extension, header and second message, and the result of the exchange.
     pub(crate) fn finish(mut self, own: Cipher, accept: &SetupHeader) -> (Box<[u8]>, Agreed) {
         let mut payload = [0; 1 + SETUP_LEN];
         payload[0] = own.number();
@@ -163,7 +169,7 @@ fn write(noise: &mut HandshakeState, payload: &[u8]) -> Box<[u8]> {
     out.into_boxed_slice()
 }
 
-/// Returns the message in an extension, whose payload has `LEN` bytes.
+/// Returns the message in an extension; its payload must have `LEN` bytes.
 fn message<const LEN: usize>(rest: &[u8]) -> Result<&[u8], Failed> {
     let (header, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
     let is_one =
@@ -201,7 +207,7 @@ const fn cipher_of(number: u8) -> Result<Cipher, Failed> {
     }
 }
 
-/// The library's own primitives, with the owner's random bytes.
+/// A resolver that returns the library's own primitives, with the owner's random bytes.
 struct Resolver([u8; 32]);
 
 impl CryptoResolver for Resolver {

@@ -1,6 +1,6 @@
-//! The way in: a datagram is opened and parsed, and its packet goes to the engine; set-up packets pass admission first.
-//! Agents, the RNIC and simulated hosts share it. The overlay opens its datagrams by itself: they carry frames too, and
-//! may be for another thread.
+//! Reception: a datagram is opened and parsed, and its packet is passed to the engine; set-up packets pass admission
+//! first. Agents, the RNIC and simulated hosts share it. The overlay opens its datagrams by itself: they carry frames
+//! too, and may be for another thread.
 
 use core::net::SocketAddr;
 
@@ -22,10 +22,10 @@ pub trait PacketHandler<'d> {
         rest: &'d [u8],
     ) -> bool;
 
-    /// Returns the connection that a set-up packet names.
+    /// Returns the connection that a set-up packet refers to, before the packet is processed.
     fn classify_setup(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass;
 
-    /// Handles a set-up packet that the encryption admitted, or did not.
+    /// Handles a set-up packet, with the encryption's verdict on it.
     fn handle_admission(
         &mut self,
         now: Instant,
@@ -34,12 +34,13 @@ pub trait PacketHandler<'d> {
         admission: Admission,
     );
 
-    /// Answers the sender of a packet whose keys are not known.
+    /// Answers the sender of a packet under unknown keys. `iv` is the low half of the packet's number.
     fn handle_unknown_encrypted(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32);
 }
 
 impl Seals {
-    /// Opens a datagram in place and passes its packet to `handler`. Returns `false` if it is no packet.
+    /// Opens a datagram in place and passes its packet to `handler`. Returns `false` if it is no packet of the
+    /// handler's protocol; a packet that is refused counts as one.
     #[inline]
     pub fn ingest<'d>(
         &mut self,
@@ -115,15 +116,16 @@ mod tests {
     use super::*;
     use crate::SealConfig;
 
-    /// The packets that an engine was given: by their payload, and set-up packets by their kind.
+    /// The packets passed to an engine: the payloads, the kinds of set-up packets, and the connections of packets under
+    /// unknown keys.
     #[derive(Debug, Default, PartialEq, Eq)]
-    struct Given<'d> {
+    struct Received<'d> {
         payloads: Vec<&'d [u8]>,
         setups: Vec<SetupKind>,
         unknown: Vec<ConnectionId>,
     }
 
-    impl<'d> PacketHandler<'d> for Given<'d> {
+    impl<'d> PacketHandler<'d> for Received<'d> {
         fn handle_packet(&mut self, _: Instant, _: &Arrival, _: &Packet, rest: &'d [u8]) -> bool {
             self.payloads.push(rest);
             !rest.is_empty()
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_reaches_the_engine_as_what_it_is() {
+    fn a_datagram_reaches_the_function_for_its_kind() {
         let mut seals = Seals::new(SealConfig::off(), [7; 32]);
         let data = Packet::data(DataHeader::default(), None);
         let mut datagrams = [
@@ -190,22 +192,22 @@ mod tests {
             bytes(&setup(SetupKind::Request), b""),
             b"\xff no packet".to_vec(),
             vec![],
-            // Sealed, under keys of nobody here.
+            // A packet sealed under unknown keys.
             [&[weft_wire::SealedHeader::PACKET_TYPE][..], &[0; 60]].concat(),
         ];
-        let mut given = Given::default();
+        let mut received = Received::default();
         let took = datagrams
             .each_mut()
-            .map(|datagram| seals.ingest(&mut given, Instant::EPOCH, &arrival(), datagram));
-        // The engine's own word counts for its packets.
+            .map(|datagram| seals.ingest(&mut received, Instant::EPOCH, &arrival(), datagram));
+        // For packets other than set-up, the result is the engine's.
         assert_eq!(took, [true, false, true, false, false, true]);
-        assert_eq!(given.payloads, [&b"payload"[..], b""]);
-        assert_eq!(given.setups, [SetupKind::Request]);
-        assert_eq!(given.unknown.len(), 1);
+        assert_eq!(received.payloads, [&b"payload"[..], b""]);
+        assert_eq!(received.setups, [SetupKind::Request]);
+        assert_eq!(received.unknown.len(), 1);
     }
 
     #[test]
-    fn only_a_reset_is_taken_at_a_port_that_sends() {
+    fn only_a_reset_is_accepted_at_a_port_that_only_sends() {
         let mut seals = Seals::new(SealConfig::off(), [7; 32]);
         let data = Packet::data(DataHeader::default(), None);
         let datagrams = [
@@ -213,11 +215,11 @@ mod tests {
             bytes(&setup(SetupKind::Request), b""),
             bytes(&data, b"x"),
         ];
-        let mut given = Given::default();
-        let took = datagrams
-            .each_ref()
-            .map(|datagram| seals.ingest_reset(&mut given, Instant::EPOCH, &arrival(), datagram));
+        let mut received = Received::default();
+        let took = datagrams.each_ref().map(|datagram| {
+            seals.ingest_reset(&mut received, Instant::EPOCH, &arrival(), datagram)
+        });
         assert_eq!(took, [true, false, false]);
-        assert_eq!(given, Given { setups: vec![SetupKind::Reset], ..Given::default() });
+        assert_eq!(received, Received { setups: vec![SetupKind::Reset], ..Received::default() });
     }
 }

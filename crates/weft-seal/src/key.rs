@@ -13,7 +13,7 @@ pub(crate) struct Secret(Zeroizing<[u8; 32]>);
 
 /// A key and its number.
 pub(crate) struct Key {
-    /// Counts the keys of this direction, modulo 2^8.
+    /// The number of keys of this direction before this one, modulo 2^8.
     pub(crate) number: u8,
     secret: Secret,
     aead: LessSafeKey,
@@ -31,7 +31,7 @@ impl Secret {
         Self(next)
     }
 
-    /// Writes the key's bytes, 16 or 32.
+    /// Writes the key's bytes and returns their number, 16 or 32.
     fn derive(&self, cipher: Cipher, key: &mut [u8; 32]) -> usize {
         let len = algorithm(cipher).key_len();
         expand(&self.0, &[b"weft key", &[cipher.number()]], &mut key[..len]);
@@ -54,7 +54,7 @@ impl Key {
         Self::new(self.number.wrapping_add(1), self.secret.next(), cipher)
     }
 
-    /// Returns the key's bytes for a log of keys.
+    /// Returns the key's bytes, for a log of keys, and their number.
     pub(crate) fn bytes(&self, cipher: Cipher) -> ([u8; 32], usize) {
         let mut bytes = [0; 32];
         let len = self.secret.derive(cipher, &mut bytes);
@@ -89,7 +89,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// SPI, then IV (PSP; NIST SP 800-38D, section 8.2.1).
+/// Returns the nonce: SPI, then IV (PSP; NIST SP 800-38D, section 8.2.1).
 #[inline]
 fn as_nonce((spi, iv): (u32, u64)) -> Nonce {
     let mut nonce = [0; 12];
@@ -98,7 +98,7 @@ fn as_nonce((spi, iv): (u32, u64)) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// HKDF-Expand (RFC 5869, section 2.3) with SHA-256.
+/// Fills `out` with the output of HKDF-Expand (RFC 5869, section 2.3) with SHA-256.
 pub(crate) fn expand(secret: &[u8; 32], info: &[&[u8]], out: &mut [u8]) {
     struct Len(usize);
     impl KeyType for Len {

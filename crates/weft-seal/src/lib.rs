@@ -12,7 +12,7 @@
 //! them, so that an attacker who steals a host's identity later cannot decrypt recorded packets (forward secrecy).
 //!
 //! * [`Seals`] is the engine: the connections of one endpoint, their exchanges and their keys. It owns no socket,
-//!   clock or entropy; its owner gives it 32 random bytes once. [`Seals::ingest`] passes what arrives to a
+//!   clock or entropy; its owner passes in 32 random bytes once. [`Seals::ingest`] passes received packets to a
 //!   [`PacketHandler`].
 //! * [`SealConfig`] is the configuration: [`Mode`], cipher, this host's [`PrivateKey`], a [`PresharedKey`], and the
 //!   [`PublicKey`]s of accepted peers.
@@ -22,7 +22,7 @@
 //! connection (`docs/threats.md`).
 //!
 //! A packet's number counts the connection's packets over all paths. A receiver remembers the last 65,536 numbers
-//! ([`Seals::open`]), so that 128 paths may differ by that many packets. Keys are replaced
+//! ([`Seals::open`]), so that one path may lag behind another by 65,535 packets. Keys are replaced
 //! ([`SealConfig::key_lifetime`]): each is derived from the previous one by a one-way function.
 //!
 //! Two ends agree on keys while their connection is set up; a packet that one seals the other opens, once:
@@ -37,7 +37,7 @@
 //! #     destination_cid, terms: Some(SetupParameters { receive_port: 4791, token: 1, ..SetupParameters::default() }),
 //! # };
 //! # let at = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 4791)));
-//! # // What an end adds to a packet of set-up for the other.
+//! # // Returns the bytes that an end appends to a set-up packet for the other.
 //! # let exchange = |seals: &mut Seals, to, connection, header| {
 //! #     let wrap = seals.wrap(&to, Some(connection), &Packet::Setup(header));
 //! #     let mut bytes = vec![0; wrap.len()];

@@ -33,14 +33,14 @@ const DISTANCES: [u64; 16] = [
     1 << 33,
 ];
 
-/// Returns the packets at these distances on either side. No sender uses the greatest number.
+/// Returns the numbers at these distances on either side of `newest`, without the greatest, which no sender uses.
 fn around(newest: u64) -> impl Iterator<Item = u64> {
     let after = DISTANCES.into_iter().filter_map(move |distance| newest.checked_add(distance));
     let before = DISTANCES.into_iter().filter_map(move |distance| newest.checked_sub(distance));
     after.chain(before).filter(|&iv| iv < u64::MAX)
 }
 
-/// Receives `more` packets after those of `received`, in every order.
+/// Receives `more` packets after those of `received`, in every order; counts the windows in `states`.
 fn receive(window: &Window, received: &BTreeSet<u64>, more: u32, states: &mut u64) {
     *states += 1;
     let newest = *received.last().expect("one at least");
@@ -79,7 +79,7 @@ fn no_packet_is_taken_twice_and_none_of_the_window_is_refused() {
     assert!(Window::default().has(u64::MAX));
 }
 
-/// Around each end of a half of the number, whichever packet was the newest.
+/// Checks numbers around each edge of the low half, for different newest packets.
 #[test]
 fn a_number_is_completed_from_its_low_half() {
     for high in 0..41 {
@@ -101,16 +101,17 @@ fn a_number_is_completed_from_its_low_half() {
 enum Step {
     Send,
     /// A packet leaves and is lost.
-    Lose,
+    SendLost,
     /// The key lifetime expires.
-    Change,
+    ChangeKey,
     /// The number of packets under one key reaches its limit.
-    UseUp,
+    ExhaustKey,
     /// The peer changes its key and sends.
-    Hear,
+    Receive,
 }
 
-const STEPS: [Step; 5] = [Step::Send, Step::Lose, Step::Change, Step::UseUp, Step::Hear];
+const STEPS: [Step; 5] =
+    [Step::Send, Step::SendLost, Step::ChangeKey, Step::ExhaustKey, Step::Receive];
 const LENGTH: u32 = 7;
 
 fn channel(remote: u32, secrets: [u8; 2]) -> Channel {
@@ -140,17 +141,17 @@ fn no_nonce_is_used_twice_whatever_happens() {
         let (mut epoch, mut peer_epoch, mut number, mut used) = (0, 0, 0_u64, None);
         for step in steps.chain([Step::Send]) {
             match step {
-                Step::Change => epoch += 1,
-                Step::UseUp => {
+                Step::ChangeKey => epoch += 1,
+                Step::ExhaustKey => {
                     number += 1 << 32;
                     here.skip_to(number);
                 }
-                Step::Hear => {
+                Step::Receive => {
                     peer_epoch += 1;
                     let mut packet = send(&mut there, peer_epoch);
                     assert!(opens(&mut here, &mut packet));
                 }
-                Step::Send | Step::Lose => {
+                Step::Send | Step::SendLost => {
                     let mut packet = send(&mut here, epoch);
                     let (header, _) = SealedHeader::parse(&packet).unwrap();
                     assert_eq!(

@@ -3,14 +3,14 @@
 
 use alloc::vec::Vec;
 
-/// Words of the ring at most. The newest is being filled, so that the window is one word less.
+/// Maximum number of words in the ring. The newest word is being filled, so the window has one word less.
 const WORDS: u64 = WIDTH / 64 + 1;
 
-/// Packets behind the newest that are told from those received before. At 100 Gb/s and 1,400 bytes as many take 7 ms:
-/// one path may be that much slower than another.
+/// Number of packets behind the newest for which the window distinguishes new packets from repeats. At 100 Gb/s and
+/// 1,400 bytes a packet they take 7 ms: one path may be that much slower than another.
 pub(crate) const WIDTH: u64 = 1 << 16;
 
-/// The packets of one direction that were received.
+/// The numbers of the packets received in one direction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
     words: Vec<u64>,
@@ -33,15 +33,15 @@ impl Window {
             return self.end.saturating_add(ahead as u64);
         }
         let behind = ahead.wrapping_neg() as u64;
-        // Before the first 2^31 packets, what would be behind zero is ahead.
+        // Within the first 2^31 packets, a number that would lie below zero is ahead.
         match self.end.checked_sub(behind) {
             Some(iv) => iv,
             None => self.end.saturating_add(ahead as u64),
         }
     }
 
-    /// Returns `true` for a packet that was received, or is so old that this is not known. The last number of all is no
-    /// sender's.
+    /// Returns `true` for a packet that was received, or is so old that this is unknown; also for [`u64::MAX`], which
+    /// no sender uses.
     #[inline]
     pub(crate) fn has(&self, iv: u64) -> bool {
         if iv >= self.end {
@@ -55,7 +55,7 @@ impl Window {
         self.words[word] & bit != 0
     }
 
-    /// Notes a packet for which [`has`](Self::has) is `false`.
+    /// Records a packet for which [`has`](Self::has) is `false`.
     #[inline]
     pub(crate) fn add(&mut self, iv: u64) {
         if iv >= self.end {
@@ -71,7 +71,7 @@ impl Window {
         let wanted = usize::try_from((last + 1).next_power_of_two().min(WORDS));
         let wanted = wanted.expect("a ring of WORDS words at most");
         if self.words.len() < wanted {
-            // Until the ring is whole no word has been used twice, so that each is where it will be.
+            // Until the ring has its full size no word is reused, so each word keeps its index.
             self.words.resize(wanted, 0);
         }
         if last - first.min(last) >= WORDS {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Against a set of all that was received.
+    /// Compares the window with a set of all received numbers.
     #[test]
     fn nothing_is_taken_twice_whatever_the_order() {
         let mut rng = Seed(1).child("window", 0).rng();

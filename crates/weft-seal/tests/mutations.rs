@@ -7,7 +7,7 @@ use weft_units::Seed;
 
 mod properties;
 
-/// Bytes in hexadecimal; `#` begins a comment.
+/// Returns the names and the bytes of the golden files, which are hexadecimal; `#` begins a comment.
 fn golden() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -25,7 +25,7 @@ fn golden() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn good_inputs_are_what_they_say() {
+fn golden_inputs_parse_as_their_names_state() {
     for (name, bytes) in golden() {
         assert_eq!(properties::sealed(&bytes).is_ok(), name.starts_with("sealed"), "{name}");
     }

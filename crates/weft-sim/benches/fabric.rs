@@ -16,6 +16,7 @@ use weft_topo::build::FatTree;
 use weft_units::{BitRate, Rng, Seed};
 use weft_wire::{DataHeader, MessageHeader, Packet};
 
+/// Number of data packets of each host: 2 MB in 4 KB packets.
 const PACKETS: u32 = 489;
 
 fn main() -> ExitCode {
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         events,
         rng: Seed(2).rng(),
         peers: (0..hosts).collect(),
-        left: vec![PACKETS; hosts as usize],
+        remaining: vec![PACKETS; hosts as usize],
         received: vec![0; hosts as usize],
     };
     let started = process_cpu_nanos();
@@ -53,9 +54,9 @@ struct World {
     rng: Rng,
     /// The destination of each host.
     peers: Vec<u32>,
-    /// Number of packets each host has not yet sent.
-    left: Vec<u32>,
-    /// Number of packets each host received.
+    /// Number of data packets that each host has not yet sent.
+    remaining: Vec<u32>,
+    /// Number of data packets that each host received.
     received: Vec<u32>,
 }
 
@@ -110,11 +111,11 @@ impl World {
     }
 
     fn pull(&mut self, now: SimTime, host: NodeId) {
-        for _ in 0..4.min(self.left[host.index()]) {
-            self.left[host.index()] -= 1;
+        for _ in 0..4.min(self.remaining[host.index()]) {
+            self.remaining[host.index()] -= 1;
             self.send(now, host, NodeId(self.peers[host.index()]), 4096);
         }
-        if self.left[host.index()] > 0 {
+        if self.remaining[host.index()] > 0 {
             let port = self.fabric.topology.ports(host)[0];
             let idle = self.fabric.link(port).busy_until;
             self.events.schedule(idle, Event::Pull { host });

@@ -27,13 +27,13 @@ const NS3_NANOS_PER_HOP: [f64; 2] = [5349.0, 4086.0];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let asked = |what: &str| arguments.iter().any(|argument| argument == what);
+    let requested = |mode: &str| arguments.iter().any(|argument| argument == mode);
     let millis = arguments.iter().find_map(|argument| argument.parse::<u32>().ok());
-    let both = !asked("run") && !asked("sweep");
-    if both || asked("run") {
-        one(millis.unwrap_or(100));
+    let both = !requested("run") && !requested("sweep");
+    if both || requested("run") {
+        single_run(millis.unwrap_or(100));
     }
-    if both || asked("sweep") {
+    if both || requested("sweep") {
         sweep(millis.unwrap_or(1));
     }
 }
@@ -60,7 +60,7 @@ fn scenario(millis: u32) -> Scenario {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn one(millis: u32) {
+fn single_run(millis: u32) {
     let used = process_cpu_nanos();
     let (report, wall) = timed(|| run(&scenario(millis), Seed(1)).expect("it can be run"));
     let cpu = (process_cpu_nanos() - used) as f64;

@@ -29,8 +29,8 @@ const SIZES: [(u32, u32, u64); 3] = [(128, 3, 100), (1024, 3, 200), (8192, 2, 40
 
 fn main() -> ExitCode {
     let kind = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(Kind::Fifo);
-    let asked: Vec<u32> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
-    if let [hosts] = asked.as_slice() {
+    let requested: Vec<u32> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    if let [hosts] = requested.as_slice() {
         return match SIZES.iter().find(|(known, ..)| known == hosts) {
             Some(&(hosts, tiers, gbps)) => {
                 run(hosts, tiers, gbps, kind);
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     );
     let sizes = SIZES.iter().map(|(hosts, ..)| *hosts);
     let program = std::env::current_exe().expect("a benchmark is a program");
-    for hosts in sizes.filter(|hosts| asked.is_empty() || asked.contains(hosts)) {
+    for hosts in sizes.filter(|hosts| requested.is_empty() || requested.contains(hosts)) {
         let status = Command::new(&program).args([kind.name(), &hosts.to_string()]).status();
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
@@ -103,12 +103,12 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
     assert!(done, "every flow finishes within 10 ms");
     report(hosts, &world, spent);
     if kind == Kind::Fifo {
-        row(hosts, spent as f64 / world.network.fabric.packet_hops() as f64);
+        record_row(hosts, spent as f64 / world.network.fabric.packet_hops() as f64);
     }
 }
 
-/// Records the row of `docs/performance/simulator.md`, which is of ports as shipped.
-fn row(hosts: u32, nanos: f64) {
+/// Records a row of `docs/performance/simulator.md`, whose runs have the default kind of port.
+fn record_row(hosts: u32, nanos: f64) {
     let row = json!({ "hosts": hosts, "nanos": nanos, "bytes": peak_resident_bytes() });
     figure_row("perf-simulator", &row);
 }
@@ -121,13 +121,12 @@ fn report(hosts: u32, world: &World, spent: u64) {
     let times = finished.iter().map(|flow| flow.acknowledged.since(flow.submitted).as_micros_f64());
     let fct = Distribution::of(&mut times.collect::<Vec<_>>());
     let stats = network.hosts.iter().map(|host| host.endpoint.stats());
-    let (sent, resent) = stats.fold((0, 0), |(sent, resent), stats| {
-        let again = stats.retransmissions();
-        (sent + stats.data_sent, resent + again)
+    let (sent, retransmitted) = stats.fold((0, 0), |(sent, retransmitted), stats| {
+        (sent + stats.data_sent, retransmitted + stats.retransmissions())
     });
     println!(
         "{hosts:>5} {:>6} {hops:>11} {:>10} {:>7.2} {:>7.1} {:>5}  {:>7.1} {:>6.1} {:>6.1} {:>6.1}  \
-         {sent:>8} {resent:>6}",
+         {sent:>8} {retransmitted:>6}",
         finished.len(),
         network.events_handled,
         spent as f64 / 1e9,

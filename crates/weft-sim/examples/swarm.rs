@@ -1,5 +1,5 @@
-//! Runs the swarm from the command line: `cargo run --release -p weft-sim --example swarm -- 0 2000`, or with hosts that
-//! encrypt: `... -- 0 2000 sealed`.
+//! Runs the swarm from the command line: `cargo run --release -p weft-sim --example swarm -- 0 2000`, or with hosts
+//! that encrypt: `... -- 0 2000 sealed`.
 
 use std::process::ExitCode;
 

@@ -20,8 +20,8 @@ pub struct Job {
     pub seed: Seed,
 }
 
-/// Runs every job on up to `workers` threads. `progress` is called with the number of finished jobs, on the thread
-/// that finished one.
+/// Runs every job on up to `workers` threads and returns the reports in the order of `jobs`. `progress` is called with
+/// the number of finished jobs, on the thread that finished one.
 pub fn run_all(
     jobs: &[Job],
     workers: usize,

@@ -17,9 +17,9 @@ use crate::time::SimTime;
 /// TTL of packets that leave a host, as the agent's.
 const HOP_LIMIT: u8 = 64;
 
-/// One packet at one host.
+/// One packet, as one host sent or received it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct CapturedPacket {
     at: SimTime,
     host: NodeId,
     direction: Direction,
@@ -32,40 +32,40 @@ struct Seen {
 /// The packets of a run, up to a number of them.
 #[derive(Debug)]
 pub struct Capture {
-    seen: Vec<Seen>,
+    packets: Vec<CapturedPacket>,
     limit: usize,
     left_out: u64,
 }
 
 impl Capture {
-    /// Keeps the first `limit` packets in memory, some 150 bytes each.
+    /// Returns an empty capture. It keeps the first `limit` packets in memory, about 150 bytes each.
     pub fn new(limit: usize) -> Self {
-        Self { seen: Vec::new(), limit, left_out: 0 }
+        Self { packets: Vec::new(), limit, left_out: 0 }
     }
 
     /// Returns the number of packets kept.
     pub fn len(&self) -> usize {
-        self.seen.len()
+        self.packets.len()
     }
 
     /// Returns `true` if no packet was captured.
     pub fn is_empty(&self) -> bool {
-        self.seen.is_empty()
+        self.packets.is_empty()
     }
 
-    /// Returns the number of packets past the limit.
+    /// Returns the number of packets that were not kept because the limit was reached.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
     pub(crate) fn sent(&mut self, at: SimTime, host: NodeId, to: SocketAddr, slot: &PacketSlot) {
         let (direction, slot) = (Direction::Out, *slot);
-        self.keep(Seen { at, host, direction, to, marked: false, switches: 0, slot });
+        self.keep(CapturedPacket { at, host, direction, to, marked: false, switches: 0, slot });
     }
 
     pub(crate) fn received(&mut self, at: SimTime, hop: Hop, slot: &PacketSlot) {
         let marked = hop.ecn() == crate::packet::Ecn::CongestionExperienced;
-        self.keep(Seen {
+        self.keep(CapturedPacket {
             at,
             host: hop.node(),
             direction: Direction::In,
@@ -76,9 +76,9 @@ impl Capture {
         });
     }
 
-    fn keep(&mut self, seen: Seen) {
-        if self.seen.len() < self.limit {
-            self.seen.push(seen);
+    fn keep(&mut self, packet: CapturedPacket) {
+        if self.packets.len() < self.limit {
+            self.packets.push(packet);
         } else {
             self.left_out += 1;
         }
@@ -90,25 +90,26 @@ impl Capture {
     /// An error of `out`.
     pub fn write(mut self, out: impl Write, scenario: &str) -> io::Result<()> {
         // Nodes are served one after another, so packets are not recorded in order of time.
-        self.seen.sort_by_key(|seen| seen.at);
+        self.packets.sort_by_key(|packet| packet.at);
         let mut writer = Writer::new(out, &format!("simulation of {scenario}"))?;
         let mut interfaces = BTreeMap::new();
-        for seen in &self.seen {
-            let interface = match interfaces.get(&seen.host) {
+        for packet in &self.packets {
+            let interface = match interfaces.get(&packet.host) {
                 Some(&interface) => interface,
                 None => {
-                    let made = writer.interface(&format!("h{}", seen.host.0), LinkType::Raw, 0)?;
-                    interfaces.insert(seen.host, made);
-                    made
+                    let name = format!("h{}", packet.host.0);
+                    let interface = writer.interface(&name, LinkType::Raw, 0)?;
+                    interfaces.insert(packet.host, interface);
+                    interface
                 }
             };
-            seen.write(&mut writer, interface)?;
+            packet.write(&mut writer, interface)?;
         }
         writer.flush()
     }
 }
 
-impl Seen {
+impl CapturedPacket {
     fn write(&self, writer: &mut Writer<impl Write>, interface: InterfaceId) -> io::Result<()> {
         let PacketSlot { source, source_port, payload_len, integrity, ref packet } = self.slot;
         let headers = u16::try_from(packet.len()).expect("headers are short");

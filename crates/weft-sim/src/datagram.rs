@@ -59,7 +59,7 @@ impl Contents {
         (offset..).zip(bytes).all(|(at, &byte)| byte == self.byte(at))
     }
 
-    /// Returns one byte. Each of eight consecutive bytes depends on the offset of the eight.
+    /// Returns the byte at offset `at`. Eight consecutive bytes, from a multiple of eight on, are those of one word.
     fn byte(self, at: u32) -> u8 {
         let word = (self.0.0 ^ u64::from(at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word.rotate_left(29).to_le_bytes()[at as usize % 8]
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parcel_of_a_switch_has_no_datagram() {
+    fn a_packet_of_a_switch_has_no_datagram() {
         let (mut datagrams, packet) = (Datagrams::default(), PacketRef::default());
         assert_eq!(datagrams.get_mut(packet), None);
         datagrams.of(packet).push(7);

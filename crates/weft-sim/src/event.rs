@@ -43,17 +43,18 @@ impl Events {
         self.0.take_turn()
     }
 
-    /// Returns the arrival at a switch that [`Self::take_turn`] named: such switches have no other events.
+    /// Returns the arrival at a switch to which [`Self::take_turn`] returned `key`. The switch must have arrivals only,
+    /// as for [`Self::pop_arrival`].
     #[inline(always)]
-    pub fn arrival(&self, name: u64) -> (SimTime, Hop) {
-        let (at, packed) = self.0.named(name);
+    pub fn arrival(&self, key: u64) -> (SimTime, Hop) {
+        let (at, packed) = self.0.named(key);
         (at, Hop::from_words(packed.0))
     }
 
     /// See [`EventQueue::end_turn`].
     #[inline]
-    pub fn end_turn(&mut self, names: Vec<u64>) {
-        self.0.end_turn(names);
+    pub fn end_turn(&mut self, keys: Vec<u64>) {
+        self.0.end_turn(keys);
     }
 
     /// See [`EventQueue::until`].
@@ -122,7 +123,7 @@ impl Events {
 pub enum Event {
     /// A packet's last bit arrives at the end of a link.
     Arrive(Hop),
-    /// A host's port has room for more.
+    /// A host's port has room for more packets.
     Pull {
         /// The host.
         host: NodeId,
@@ -173,7 +174,7 @@ pub enum Event {
         /// The link it sends on; for [`PortEvent::Refresh`], the one it receives from.
         link: LinkId,
         /// The event.
-        what: PortEvent,
+        event: PortEvent,
     },
 }
 
@@ -230,8 +231,8 @@ impl AtNode for Packed {
 
     #[inline]
     fn with_node(self, number: u32) -> Self {
-        let [token, way, state] = self.0;
-        Self([token, way >> 32 << 32 | u64::from(number), state])
+        let [token, place, state] = self.0;
+        Self([token, place >> 32 << 32 | u64::from(number), state])
     }
 }
 
@@ -251,7 +252,7 @@ impl From<Event> for Packed {
             Event::Wake { host, workload, token } => at_node(host, tag::WAKE, workload, token),
             Event::Act { host, channel, act } => at_node(host, tag::ACT, channel.0, act as u64),
             Event::Timer { switch, token } => at_node(switch, tag::TIMER, 0, token),
-            Event::Port { node, link, what } => match what {
+            Event::Port { node, link, event } => match event {
                 PortEvent::Wake => at_node(node, tag::WAKE_PORT, link.0, 0),
                 PortEvent::Pause(span) => at_node(node, tag::PAUSE, link.0, span.as_picos()),
                 PortEvent::Refresh => at_node(node, tag::REFRESH, link.0, 0),
@@ -263,8 +264,8 @@ impl From<Event> for Packed {
 impl From<Packed> for Event {
     #[inline]
     fn from(packed: Packed) -> Self {
-        let Packed([token, way, state]) = packed;
-        let (host, number) = (NodeId(low(way)), low(way >> 32));
+        let Packed([token, place, state]) = packed;
+        let (host, number) = (NodeId(low(place)), low(place >> 32));
         match state >> Hop::TAG_BITS {
             tag if tag <= Hop::LAST_TAG => Self::Arrive(Hop::from_words(packed.0)),
             tag::PULL => Self::Pull { host },
@@ -281,9 +282,10 @@ impl From<Packed> for Event {
 }
 
 impl Event {
-    #[inline(never)] // Away from what happens to hosts where ports hold no queues.
+    /// Unpacks an event of a switch, or of a port that holds queues.
+    #[inline(never)] // Out of the frequent path: hosts have none of these events if ports hold no queues.
     fn of_port_or_switch(tag: u64, node: NodeId, number: u32, token: u64) -> Self {
-        let port = |what| Self::Port { node, link: LinkId(number), what };
+        let port = |event| Self::Port { node, link: LinkId(number), event };
         match tag {
             tag::TIMER => Self::Timer { switch: node, token },
             tag::WAKE_PORT => port(PortEvent::Wake),
@@ -306,11 +308,11 @@ mod tests {
     use crate::packet::PacketRef;
 
     #[test]
-    fn every_event_comes_out_as_it_went_in() {
+    fn every_event_is_unpacked_as_it_was_packed() {
         let hop = Hop::new(PacketRef::default(), NodeId(7), NodeId(u32::MAX), 0x8000_0001, 9216);
         let hop = hop.on(LinkId(0xffff_fffe), NodeId(8), 15).past_switch();
         let host = NodeId(12);
-        let port = |what| Event::Port { node: host, link: LinkId(0xffff_fffd), what };
+        let port = |event| Event::Port { node: host, link: LinkId(0xffff_fffd), event };
         for event in [
             Event::Arrive(hop),
             Event::Arrive(hop.marked()),

@@ -47,11 +47,11 @@ macro_rules! decision {
 mod attacked;
 mod counters;
 mod failing;
+mod paths;
 mod plain;
 mod queued;
 mod sampler;
 mod service;
-mod ways;
 
 pub use counters::{Counters, Loss};
 use queued::Ports;
@@ -122,6 +122,7 @@ pub struct Fabric {
     sampler: Option<Sampler>,
     /// `true` once a link went down, so that arriving packets' epochs must be compared.
     epochs_matter: bool,
+    /// Packets serialised so far, summed over all links.
     hops: u64,
     rng: Rng,
     seed: Seed,
@@ -229,7 +230,7 @@ impl Fabric {
             Event::Arrive(hop) if self.forwarding.services() => self.service(now, hop, events),
             Event::Arrive(hop) if self.holds_queues() => self.forward_to_queue(now, hop, events),
             Event::Arrive(hop) => self.forward(now, hop, events),
-            Event::Port { link, what, .. } => self.port_event(now, link, what, events),
+            Event::Port { link, event, .. } => self.port_event(now, link, event, events),
             Event::Timer { switch, token } => self.timer(now, switch, token, events),
             other => unreachable!("{other:?} is no event of a switch"),
         }
@@ -246,6 +247,7 @@ impl Fabric {
         }
     }
 
+    /// Returns the link that the forwarding model chooses; `None` if there is no route.
     #[inline(always)]
     fn next_link(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
@@ -255,7 +257,7 @@ impl Fabric {
         let link = match &mut self.forwarding {
             // The decision of a model that is called out of line is in memory; the hash avoids that cost.
             Forwarding::Ecmp(hash) => Some(hash.choose(&decision!(self, now, hop, candidates))),
-            _ => self.choose_apart(now, hop),
+            _ => self.choose_out_of_line(now, hop),
         };
         if let (Some(sampler), Some(link)) = (&mut self.sampler, link) {
             sampler.on_forward(hop, link, &self.packets);
@@ -264,16 +266,16 @@ impl Fabric {
     }
 
     #[inline(never)]
-    fn choose_apart(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
+    fn choose_out_of_line(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
         Some(self.forwarding.choose(&decision!(self, now, hop, candidates)))
     }
 
     /// Returns the shortest time in which a packet that leaves a node reaches another one.
     pub fn lookahead(&self) -> SimSpan {
-        let least =
+        let shortest_delay =
             |class: &LinkClass| class.propagation + class.pace.serialisation(FRAME_OVERHEAD);
-        self.classes.iter().map(least).min().unwrap_or(SimSpan::MAX)
+        self.classes.iter().map(shortest_delay).min().unwrap_or(SimSpan::MAX)
     }
 
     /// Returns `true` if the packet's link stayed up while the packet was on it.
@@ -314,7 +316,7 @@ impl Fabric {
 
     /// Puts a host's packet on one of the host's links, if ports hold no queues. `jitter` is added to its delay and
     /// must not let it overtake the host's earlier packets.
-    #[inline(always)] // Likewise.
+    #[inline(always)] // A call would pass the hop through memory.
     pub fn inject(
         &mut self,
         now: SimTime,
@@ -367,8 +369,8 @@ impl Fabric {
         let datagram = self.datagrams.get_mut(hop.packet());
         let sent_datagram = datagram.as_deref().cloned();
         let outcome = impairment.apply(slot, datagram, hop.destination());
-        let Outcome { lost, delay, copy, forged, struck } = outcome;
-        let is_watched = impairment.rates.attack != Chance::default();
+        let Outcome { lost, delay, copy, forged, attacked } = outcome;
+        let has_attacker = impairment.rates.attack != Chance::default();
         self.counters.forged += u64::from(forged);
         if lost {
             return self.lose(hop.packet(), Loss::LossyLink);
@@ -384,15 +386,15 @@ impl Fabric {
             }
             events.schedule_arrival(arrival + late, hop.copied(packet));
         }
-        if is_watched {
-            self.attack(struck, arrival, hop, events);
+        if has_attacker {
+            self.attack(attacked, arrival, hop, events);
         }
     }
 
     /// Counts a packet as lost and frees it.
     #[cold]
-    pub fn lose(&mut self, packet: PacketRef, why: Loss) {
-        self.counters.lost[why as usize] += 1;
+    pub fn lose(&mut self, packet: PacketRef, reason: Loss) {
+        self.counters.lost[reason as usize] += 1;
         self.packets.remove(packet);
     }
 

@@ -22,7 +22,7 @@ use crate::world::WorldConfig;
 pub struct Port {
     /// The link it sends on.
     pub link: LinkId,
-    /// No packet may arrive at the far end before this: jitter must not reorder.
+    /// The earliest time at which the next packet may arrive at the far end: jitter must not reorder packets.
     pub last_arrival: SimTime,
     /// The backlog above which the port takes no more packets for now.
     pub ahead: SimSpan,
@@ -43,7 +43,7 @@ pub struct Host {
     pub wake_at: SimTime,
     /// `true` if an event is scheduled for the time at which a port has room.
     pub pull_scheduled: bool,
-    /// Bytes of payload that its engines accepted, of incomplete messages too.
+    /// Bytes of payload that its engines accepted, those of incomplete messages included.
     pub received_bytes: u64,
     /// The channel of each of the engine's connections.
     channels: BTreeMap<u32, ChannelId>,
@@ -171,6 +171,7 @@ impl Host {
     }
 }
 
+/// Returns the configuration of a host's engine.
 fn endpoint_config(transport: &TransportConfig) -> EndpointConfig {
     EndpointConfig {
         transport: transport.clone(),

@@ -20,8 +20,8 @@ pub struct Messenger {
     /// Registered memory for bodies, the longest last. The contents are not read, so messages share it.
     bodies: Vec<Block>,
     ends: BTreeMap<weft_msg::ChannelId, (ChannelId, Side)>,
-    names: BTreeMap<ChannelId, weft_msg::ChannelId>,
-    under_way: BTreeMap<(weft_msg::ChannelId, u64), MessageId>,
+    ids: BTreeMap<ChannelId, weft_msg::ChannelId>,
+    in_flight: BTreeMap<(weft_msg::ChannelId, u64), MessageId>,
 }
 
 /// An event of a context, with the workloads' ids.
@@ -37,7 +37,7 @@ pub enum MessengerEvent {
         length: u32,
     },
     /// The peer has received a message of this end.
-    Sent {
+    Acked {
         /// The channel.
         channel: ChannelId,
         /// The message.
@@ -71,12 +71,12 @@ impl Messenger {
             context: context.expect("scenarios check their parameters"),
             bodies: Vec::new(),
             ends: BTreeMap::new(),
-            names: BTreeMap::new(),
-            under_way: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
         })
     }
 
-    /// Makes two hosts the ends of a channel without packets; returns `false` if one has no room for it.
+    /// Connects two hosts by a channel without exchanging packets; returns `false` if one has no room for it.
     pub fn join(now: Instant, channel: ChannelId, opener: &mut Self, peer: &mut Self) -> bool {
         let Ok((here, offer)) = opener.context.offer(now) else { return false };
         let Ok((there, answer)) = peer.context.accept(now, &offer) else {
@@ -84,9 +84,9 @@ impl Messenger {
             return false;
         };
         opener.ends.insert(here, (channel, Side::Opener));
-        opener.names.insert(channel, here);
+        opener.ids.insert(channel, here);
         peer.ends.insert(there, (channel, Side::Peer));
-        peer.names.insert(channel, there);
+        peer.ids.insert(channel, there);
         opener.context.establish(now, here, &answer).is_ok()
     }
 
@@ -98,11 +98,11 @@ impl Messenger {
         message: MessageId,
         length: u32,
     ) -> bool {
-        let Some(&name) = self.names.get(&channel) else { return true };
+        let Some(&id) = self.ids.get(&channel) else { return true };
         let Some(body) = self.body(length) else { return false };
-        match self.context.send(now, name, Payload::Lent(body)) {
+        match self.context.send(now, id, Payload::Lent(body)) {
             Ok(number) => {
-                self.under_way.insert((name, number), message);
+                self.in_flight.insert((id, number), message);
                 true
             }
             // The channel has ended; its workload gets a notice.
@@ -122,8 +122,8 @@ impl Messenger {
 
     /// Closes a channel: submitted messages are still sent.
     pub fn close(&mut self, now: Instant, channel: ChannelId) {
-        if let Some(&name) = self.names.get(&channel) {
-            self.context.close(now, name);
+        if let Some(&id) = self.ids.get(&channel) {
+            self.context.close(now, id);
         }
     }
 
@@ -138,16 +138,16 @@ impl Messenger {
                     end.map(|&(channel, side)| MessengerEvent::Delivered { channel, side, length })
                 }
                 Event::Delivered { channel, number } => {
-                    let message = self.under_way.remove(&(channel, number));
+                    let message = self.in_flight.remove(&(channel, number));
                     let end = self.ends.get(&channel);
                     end.zip(message)
-                        .map(|(&(channel, _), message)| MessengerEvent::Sent { channel, message })
+                        .map(|(&(channel, _), message)| MessengerEvent::Acked { channel, message })
                 }
                 Event::Closed { channel, .. } => {
-                    self.under_way.retain(|(of, _), _| *of != channel);
+                    self.in_flight.retain(|(of, _), _| *of != channel);
                     let end = self.ends.remove(&channel);
                     end.map(|(channel, _)| {
-                        self.names.remove(&channel);
+                        self.ids.remove(&channel);
                         MessengerEvent::Closed { channel }
                     })
                 }
@@ -168,7 +168,7 @@ impl Messenger {
 
     /// Returns the channels that it has an end of.
     pub fn channels(&self) -> impl Iterator<Item = ChannelId> + '_ {
-        self.names.keys().copied()
+        self.ids.keys().copied()
     }
 }
 
@@ -200,10 +200,10 @@ mod tests {
     "#;
 
     #[test]
-    fn messages_of_all_sizes_come_once_and_whole_through_every_fault_of_links() {
-        let calm = run(MIXED, 3).unwrap();
-        let flows = &calm.workloads[0].flows;
-        assert!(calm.finished && flows.started > 100, "{flows:?}");
+    fn messages_of_all_sizes_arrive_once_and_complete_despite_faults_of_links() {
+        let healthy = run(MIXED, 3).unwrap();
+        let flows = &healthy.workloads[0].flows;
+        assert!(healthy.finished && flows.started > 100, "{flows:?}");
         assert_eq!(flows.started, flows.finished);
         for kind in ["loss", "duplication", "reordering"] {
             let by = if kind == "reordering" { "by = \"5us\"\n" } else { "" };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_forgets_everything_ends_its_channels_and_nobody_elses() {
+    fn a_restarted_host_ends_only_its_own_channels() {
         let restart = format!("{MIXED}\n[[fault]]\nkind = \"restart\"\nhost = 0\nat = \"200us\"");
         let report = run(&restart, 3).unwrap();
         let flows = &report.workloads[0].flows;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_reads_no_more_at_a_time_than_it_is_told() {
+    fn a_receiver_reads_no_more_at_a_time_than_it_is_configured_to() {
         let incast = |outstanding: u32| {
             let text = format!(
                 "messages = {{ depth = 4, outstanding = {outstanding} }}\n\
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn an_invalid_setting_is_refused_by_name() {
         for (section, want) in [
             ("[messages]\ndepht = 4", "depht"),
             ("[messages]\ndepth = 2", "depth is 2, expected 3 to 4096"),

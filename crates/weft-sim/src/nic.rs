@@ -16,14 +16,14 @@ pub const RECEIVE_PORT: u16 = 4791;
 /// and gap are left out, as in htsim and ns-3.
 pub const FRAME_OVERHEAD: u16 = 46;
 
-/// The transport's own headers around a message's payload.
+/// Bytes of the transport's own headers around a message's payload.
 const HEADERS: u16 = 32;
 
-/// Ethernet's shortest frame without its checksum, as ns-3 counts.
+/// Bytes of Ethernet's shortest frame without its checksum, as ns-3 counts.
 const MIN_FRAME: u16 = 60;
 
-/// Bytes on the wire of a packet with this much payload and these headers, where a data packet has
-/// `overhead` around its payload ([`TransportConfig::packet_overhead`](weft_transport::TransportConfig)).
+/// Returns the bytes on the wire of a packet with this much payload and these headers, where a data packet has
+/// `overhead` bytes around its payload ([`TransportConfig::packet_overhead`](weft_transport::TransportConfig)).
 #[inline]
 pub fn frame_len(overhead: u16, header_len: u16, payload_len: u16) -> u16 {
     (overhead - HEADERS + header_len + payload_len).max(MIN_FRAME)
@@ -98,7 +98,6 @@ impl Entropy {
 
     /// Returns the source port of a path. Ports that were not planned are distinct for the up to 4096 paths of one
     /// connection, because the stride is odd; for different connections they are unrelated, or the same if shared.
-    /// stride is odd; unrelated for different connections, or the same.
     #[inline]
     pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
         let ports = connection.and_then(|connection| self.planned.get(&connection));
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_share_their_ports_only_where_that_is_asked_for() {
+    fn connections_share_their_ports_only_if_configured() {
         let ports_of_100 = |shared: bool| {
             let entropy = Entropy::new(Seed(3), shared);
             let first = |id| entropy.source_port(Some(ConnectionId(id)), PathId(0));

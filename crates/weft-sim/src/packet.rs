@@ -21,7 +21,7 @@ pub enum Ecn {
 /// The class of a packet at a port that holds queues; `Control` is sent before `Data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// ACKs, set-up, answers: few and small, never paused.
+    /// ACKs, set-up, replies: few and small, never paused.
     Control,
     /// Payload, and probes, which must wait as payload does.
     Data,
@@ -37,17 +37,19 @@ pub struct Hop {
     /// Packet id (low half) and link.
     packet_and_link: u64,
     /// Node (low half) and destination.
-    way: u64,
+    node_and_destination: u64,
     /// Hash (32 bits), size (16), switches passed (4), epoch (4), tag (8).
     state: u64,
 }
 
+// Positions of the fields of `state`, in bits.
 const SIZE: u32 = 32;
 const SWITCHES: u32 = 48;
 const EPOCH: u32 = 52;
 const TAG: u32 = 56;
 /// Maximum number of switches passed: the wire's hop count has four bits.
 const MAX_SWITCHES: u64 = 15;
+// Bits of the tag.
 const EXPERIENCED: u64 = 1;
 const CONTROL: u64 = 2;
 
@@ -77,7 +79,7 @@ impl Hop {
     ) -> Self {
         Self {
             packet_and_link: halves(packet.0, 0),
-            way: halves(source.0, destination.0),
+            node_and_destination: halves(source.0, destination.0),
             state: u64::from(hash) | u64::from(size) << SIZE,
         }
     }
@@ -97,13 +99,13 @@ impl Hop {
     /// Returns the node at the end of that link.
     #[inline]
     pub const fn node(self) -> NodeId {
-        NodeId(low(self.way))
+        NodeId(low(self.node_and_destination))
     }
 
     /// Returns the destination host.
     #[inline]
     pub const fn destination(self) -> NodeId {
-        NodeId(low(self.way >> 32))
+        NodeId(low(self.node_and_destination >> 32))
     }
 
     /// Returns the part of the hash that all switches share.
@@ -133,7 +135,7 @@ impl Hop {
         (self.state >> EPOCH & 0xf) as u8
     }
 
-    /// Returns `true` if a switch marked it.
+    /// Returns its ECN bits.
     #[inline]
     pub const fn ecn(self) -> Ecn {
         if self.state >> TAG & EXPERIENCED == 0 { Ecn::Capable } else { Ecn::CongestionExperienced }
@@ -151,7 +153,7 @@ impl Hop {
     pub const fn on(self, link: LinkId, node: NodeId, epoch: u8) -> Self {
         Self {
             packet_and_link: halves(low(self.packet_and_link), link.0),
-            way: self.way >> 32 << 32 | node.0 as u64,
+            node_and_destination: self.node_and_destination >> 32 << 32 | node.0 as u64,
             state: self.state & !(0xf << EPOCH) | (epoch as u64) << EPOCH,
         }
     }
@@ -191,12 +193,14 @@ impl Hop {
 
     #[inline]
     pub(crate) const fn to_words(self) -> [u64; 3] {
-        [self.packet_and_link, self.way, self.state]
+        [self.packet_and_link, self.node_and_destination, self.state]
     }
 
     #[inline]
-    pub(crate) const fn from_words([packet_and_link, way, state]: [u64; 3]) -> Self {
-        Self { packet_and_link, way, state }
+    pub(crate) const fn from_words(
+        [packet_and_link, node_and_destination, state]: [u64; 3],
+    ) -> Self {
+        Self { packet_and_link, node_and_destination, state }
     }
 }
 
@@ -224,7 +228,7 @@ pub enum Integrity {
 
 /// A packet's headers as values, and the fields that only its two ends need.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))] // What a data packet needs is in the first cache line, and in no other.
+#[repr(C, align(64))] // All headers of a data packet are in the first cache line.
 pub struct PacketSlot {
     /// The host that sent it.
     pub source: NodeId,
@@ -255,8 +259,8 @@ const PAGE: usize = 1 << 10;
 
 /// The pool of all packets in flight.
 ///
-/// It grows by a page and nothing moves: one array that doubled would be copied each time, and twice as much
-/// memory cleared by the system.
+/// It grows by a page and nothing moves. One array that doubles would be copied each time, and the system would clear
+/// twice as much memory.
 #[derive(Debug, Default)]
 pub struct PacketPool {
     pages: Vec<Box<[PacketSlot; PAGE]>>,
@@ -268,11 +272,12 @@ impl PacketPool {
     #[inline]
     pub fn reserve(&mut self) -> PacketRef {
         // The place freed last is the one most likely to be in the cache.
-        self.free.pop().unwrap_or_else(|| self.lengthen())
+        self.free.pop().unwrap_or_else(|| self.add_page())
     }
 
+    /// Adds a page and returns its first place.
     #[cold]
-    fn lengthen(&mut self) -> PacketRef {
+    fn add_page(&mut self) -> PacketRef {
         let first = self.pages.len() * PAGE;
         self.pages.push(Box::new([PacketSlot::default(); PAGE]));
         let id =

@@ -69,7 +69,8 @@ pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
     run_world(scenario, seed, &mut build(scenario, seed)?)
 }
 
-/// Runs a scenario and keeps the packets of its hosts.
+/// Runs a scenario and adds the packets that its hosts send and receive to `capture`, which is returned with the
+/// report.
 ///
 /// # Errors
 /// As [`run`].
@@ -180,7 +181,7 @@ impl Outcome<'_> {
     pub fn report(self, scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
         let routes = Routes::compute(self.topology, &weft_topo::Failures::none())?;
         let bins: Vec<u64> = scenario.measure.size_bins.iter().map(|bin| bin.0).collect();
-        let yardstick = IdealTimeParameters {
+        let parameters = IdealTimeParameters {
             topology: self.topology,
             routes: &routes,
             mtu: self.mtu,
@@ -197,7 +198,7 @@ impl Outcome<'_> {
             simulated_us: self.elapsed.as_micros_f64(),
             transport: TransportReport::from(&self.transport),
             goodput: Goodput::new(&self.received, self.elapsed),
-            workloads: workload_reports(scenario, &self, &yardstick),
+            workloads: workload_reports(scenario, &self, &parameters),
             network: self.network,
             queues: BTreeMap::new(),
             ports: self.ports,
@@ -205,7 +206,7 @@ impl Outcome<'_> {
             pcie: None,
             overlay: None,
             controller: None,
-            flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
+            flows: listed.iter().map(|flow| line(flow, &parameters)).collect(),
         })
     }
 }
@@ -290,7 +291,7 @@ fn engine_counters(network: &Network) -> Stats {
 fn workload_reports(
     scenario: &Scenario,
     outcome: &Outcome<'_>,
-    yardstick: &IdealTimeParameters<'_>,
+    parameters: &IdealTimeParameters<'_>,
 ) -> Vec<WorkloadReport> {
     let traffic = outcome.traffic;
     let warm_up = SimSpan::from(scenario.measure.warm_up).as_micros_f64();
@@ -307,7 +308,7 @@ fn workload_reports(
             WorkloadReport {
                 kind: config.kind().name(),
                 done: workload.is_done(),
-                flows: FlowReport::new(traffic.recorded_by(index), &flows, yardstick),
+                flows: FlowReport::new(traffic.recorded_by(index), &flows, parameters),
                 bus_gbps: crate::measure::Distribution::of(&mut speeds),
                 iterations,
             }
@@ -315,7 +316,7 @@ fn workload_reports(
         .collect()
 }
 
-fn line(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> FlowLine {
+fn line(flow: &FinishedFlow, parameters: &IdealTimeParameters<'_>) -> FlowLine {
     let micros = |time: SimTime| time.since(SimTime::EPOCH).as_micros_f64();
     FlowLine {
         workload: flow.workload,
@@ -326,7 +327,7 @@ fn line(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> FlowLine {
         start_us: micros(flow.submitted),
         delivered_us: micros(flow.delivered),
         acknowledged_us: micros(flow.acknowledged),
-        slowdown: yardstick.slowdown(flow),
+        slowdown: parameters.slowdown(flow),
     }
 }
 
@@ -337,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_that_do_not_finish_count_with_what_arrived_of_them() {
+    fn unfinished_flows_count_with_the_bytes_that_arrived() {
         let text = r#"
             name = "cut short"
             topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 2 }
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bonded_hosts_deal_connections_to_their_ports() {
+    fn bonded_hosts_distribute_connections_over_their_ports() {
         let fill = |bond: bool, seed: u64| {
             let text = format!(
                 r#"
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_uplinks_are_told_from_fast_ones() {
+    fn slow_uplinks_are_reported_apart_from_fast_ones() {
         let text = r#"
             transport = { policy = "oblivious", congestion = "fixed-window" }
             run = { limit = "1ms" }

@@ -20,7 +20,7 @@ pub enum StackConfig {
     Overlay {
         /// The switches and tenants.
         section: OverlaySection,
-        /// Hosts of the network.
+        /// Number of hosts of the network.
         hosts: u32,
     },
     /// Channels are the transport's, which encrypts.

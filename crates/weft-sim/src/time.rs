@@ -21,7 +21,7 @@ const PICOS_PER_NANO: u64 = 1_000;
 impl SimTime {
     /// The start of the run.
     pub const EPOCH: Self = Self(0);
-    /// Later than everything.
+    /// The latest time: an event at this time never happens.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
     /// Returns the time this many picoseconds after the epoch.
@@ -58,9 +58,9 @@ impl SimTime {
         self.0.cast_signed() < 0
     }
 
-    /// The same as [`Self::since`] if neither time [is remote](Self::is_remote), without an unpredictable branch. LLVM
-    /// makes branches of saturating subtractions and of masks in an innermost loop (its pass `x86-cmov-conversion`),
-    /// but not of shifts.
+    /// Returns the same as [`Self::since`] if neither time [is remote](Self::is_remote), without an unpredictable
+    /// branch. LLVM makes branches of saturating subtractions and of masks in an innermost loop (its pass
+    /// `x86-cmov-conversion`), but not of shifts.
     #[inline(always)]
     pub const fn since_either(self, earlier: Self) -> SimSpan {
         const HALF: u32 = u64::BITS / 2;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_told_the_past_and_woken_no_earlier_than_it_asked() {
+    fn an_engines_clock_is_never_ahead_and_never_before_a_served_deadline() {
         let time = SimTime::from_picos(1_999);
         assert_eq!(time.engine_clock(), Instant::from_nanos(1));
         let deadline = Instant::from_nanos(2);

@@ -51,7 +51,7 @@ pub struct MessageRecord {
 pub struct FinishedFlow {
     /// The workload it belongs to.
     pub workload: u32,
-    /// The workload's name for it.
+    /// The workload's tag for it.
     pub tag: u64,
     /// The host that sent it.
     pub source: NodeId,
@@ -111,7 +111,7 @@ pub enum Contradiction {
         /// The expected number.
         expected: u32,
     },
-    /// A message was reported sent that is not in progress.
+    /// A message was reported as acknowledged that is not in progress.
     #[error("{channel:?} reported token {token} as sent, which is not in progress")]
     Completion {
         /// The channel.
@@ -129,7 +129,7 @@ pub enum Contradiction {
         /// The frame's number.
         serial: u32,
     },
-    /// A message was reported sent before its receiver had it.
+    /// A message was reported as acknowledged that was not delivered.
     #[error("{channel:?} reported a message as sent that was not delivered")]
     SentBeforeDelivered {
         /// The channel.
@@ -152,7 +152,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Adds a channel that neither end knows yet.
+    /// Adds a channel, in the state [`ChannelState::Opening`].
     pub fn add(&mut self, workload: u32, hosts: [NodeId; 2]) -> ChannelId {
         let id = u32::try_from(self.channels.len()).expect("fewer than 2^32 channels in a run");
         self.channels.push(Channel {
@@ -168,7 +168,7 @@ impl Traffic {
         ChannelId(id)
     }
 
-    /// Returns a channel, or `None` for a number that names none, as a damaged packet's might.
+    /// Returns a channel; `None` for an unknown number, as in a damaged packet.
     pub fn channel(&self, id: ChannelId) -> Option<&Channel> {
         self.channels.get(id.0 as usize)
     }
@@ -223,10 +223,10 @@ impl Traffic {
         self.messages.get(id.0 as usize)?.as_ref()
     }
 
-    /// Records a delivery by the engine at end `to`; returns the request if the message was the next in order.
+    /// Records a delivery by the engine at end `to`; returns the message's record.
     ///
     /// # Errors
-    /// The message was not the next in order.
+    /// The message was not the next in order, or has another length.
     pub fn deliver(
         &mut self,
         id: ChannelId,
@@ -260,8 +260,8 @@ impl Traffic {
         Some((queues.next_delivery[from], message.request.length))
     }
 
-    /// Records a delivery where messages may overtake one another and have no numbers: it is the oldest of this
-    /// length, because messages of one length stay in order.
+    /// Records a delivery where messages may overtake one another and have no numbers: the message is the oldest of
+    /// this length, because messages of one length stay in order. Returns its record.
     ///
     /// # Errors
     /// No message of this length was in progress.
@@ -292,7 +292,7 @@ impl Traffic {
         Ok(record)
     }
 
-    /// Records that the sending engine knows of a message's delivery.
+    /// Records that a message was acknowledged to the sending engine; returns its record.
     ///
     /// # Errors
     /// The message is not in progress, or was not delivered.

@@ -45,7 +45,7 @@ fn run(kind: &str, seed: u64) -> Report {
 }
 
 #[test]
-fn who_knows_of_slow_paths_is_done_sooner_than_who_hashes() {
+fn balancers_that_detect_slow_paths_finish_sooner_than_ecmp() {
     for seed in 1..=3 {
         let [ecmp, weighted, conga, conweave] =
             ["ecmp", "weighted-ecmp", "conga", "conweave"].map(|kind| run(kind, seed).simulated_us);
@@ -57,7 +57,7 @@ fn who_knows_of_slow_paths_is_done_sooner_than_who_hashes() {
 }
 
 #[test]
-fn conweave_moves_flows_and_hosts_do_not_notice() {
+fn conweave_moves_flows_without_reordering_at_hosts() {
     for seed in 1..=3 {
         let report = run("conweave", seed);
         assert!(report.network.switch_made > 100, "seed {seed}: {:?}", report.network);

@@ -33,9 +33,9 @@ fn holds_in_incast(name: &str, senders: f64, bytes: f64, gbps: f64) {
     for &congestion in congestion::Kind::ALL {
         let report = run_with(name, congestion, &[]);
         let worst = report.workloads[0].flows.fct_us.max / fair_us;
-        let repeated = report.transport.retransmit_share;
+        let retransmitted = report.transport.retransmit_share;
         assert!((1.0..1.25).contains(&worst), "{congestion}: {worst} of the fair share");
-        assert!(repeated <= 0.05, "{congestion}: {repeated} retransmitted");
+        assert!(retransmitted <= 0.05, "{congestion}: {retransmitted} retransmitted");
     }
 }
 

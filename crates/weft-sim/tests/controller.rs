@@ -58,7 +58,7 @@ fn flows_that_collide_are_moved_and_the_collective_runs_faster() {
 }
 
 #[test]
-fn a_seed_gives_the_same_moves_and_who_watches_changes_nothing() {
+fn a_seed_gives_the_same_moves_and_watching_changes_nothing() {
     let steered = simulate(&controller("steer"), 1);
     assert_eq!(steered, simulate(&controller("steer"), 1));
     assert_ne!(steered.to_json(), simulate(&controller("steer"), 2).to_json());
@@ -80,8 +80,8 @@ fn moves_survive_a_reroute_around_a_cable_that_fails() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    for (controller, why) in [
+fn invalid_settings_are_refused() {
+    for (controller, want) in [
         ("{ mode = \"stear\" }", "did you mean \"steer\"?"),
         ("{ window = \"1us\" }", "window is 1us, expected at least 10us"),
         ("{ sample = 0 }", "sample is 0, expected at least 1"),
@@ -90,6 +90,6 @@ fn what_cannot_be_is_refused() {
     ] {
         let text = ring(&format!("controller = {controller}"));
         let error = Scenario::parse(&text, Path::new("")).unwrap_err().to_string();
-        assert!(error.contains(why), "{controller}: {error}");
+        assert!(error.contains(want), "{controller}: {error}");
     }
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 /// Returns the flags of the kernel's mapping that holds `address`, or `None` if the kernel does not report them.
 fn flags_of_mapping(address: usize) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/smaps").ok()?;
-    let mut is_here = false;
+    let mut is_mapping_of_address = false;
     for line in maps.lines() {
         let first = line.split(' ').next()?;
         let range = first.split_once('-').and_then(|(from, to)| {
@@ -14,8 +14,8 @@ fn flags_of_mapping(address: usize) -> Option<String> {
             Some(hex(from)?..hex(to)?)
         });
         if let Some(range) = range {
-            is_here = range.contains(&address);
-        } else if is_here && let Some(flags) = line.strip_prefix("VmFlags:") {
+            is_mapping_of_address = range.contains(&address);
+        } else if is_mapping_of_address && let Some(flags) = line.strip_prefix("VmFlags:") {
             return Some(flags.to_owned());
         }
     }

@@ -62,7 +62,7 @@ fn an_incast_loses_packets_without_pauses_and_none_with_them() {
 }
 
 #[test]
-fn headroom_holds_what_was_on_its_way() {
+fn headroom_holds_the_packets_in_flight() {
     let lost = |headroom: &str| {
         let pfc = format!("[pfc]\nenabled = true\n{headroom}\n{INCAST}");
         report_with(ONE_LEAF, "600KB", &pfc).network.lost["queue_full"]
@@ -135,7 +135,7 @@ fn a_paused_host_still_acknowledges() {
 }
 
 #[test]
-fn what_cannot_be_lossless_is_refused_by_name() {
+fn an_invalid_lossless_configuration_is_refused() {
     let parse = |rest: &str| {
         let text = format!("topology = {ONE_LEAF}\n{rest}");
         let scenario = Scenario::parse(&text, Path::new("")).map_err(|error| error.to_string())?;

@@ -38,20 +38,20 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_garbled_scenario_breaks_a_promise() {
-    let taken = garble::survive(&golden("tests/golden/scenario"), 20_000, properties::scenario);
-    assert!(taken > 1_000, "only {taken} were scenarios: the garbling is too wild");
+    let accepted = garble::survive(&golden("tests/golden/scenario"), 20_000, properties::scenario);
+    assert!(accepted > 1_000, "only {accepted} were scenarios: the garbling is too wild");
 }
 
 #[test]
 fn no_garbled_list_of_flows_breaks_a_promise() {
-    let taken = garble::survive(&golden("tests/golden/flows"), 50_000, properties::flows);
-    assert!(taken > 1_000, "only {taken} were lists: the garbling is too wild");
+    let accepted = garble::survive(&golden("tests/golden/flows"), 50_000, properties::flows);
+    assert!(accepted > 1_000, "only {accepted} were lists: the garbling is too wild");
 }
 
 #[test]
 fn no_garbled_distribution_of_sizes_breaks_a_promise() {
-    let taken = garble::survive(&golden("tests/golden/sizes"), 50_000, properties::sizes);
-    assert!(taken > 1_000, "only {taken} were distributions: the garbling is too wild");
+    let accepted = garble::survive(&golden("tests/golden/sizes"), 50_000, properties::sizes);
+    assert!(accepted > 1_000, "only {accepted} were distributions: the garbling is too wild");
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn no_garbled_experiment_breaks_a_promise() {
     let small = golden("tests/golden/experiment");
     assert!(small.iter().all(|text| properties::experiment(text)));
     let good = [small, golden("../../experiments")].concat();
-    let taken = garble::survive(&good, 5_000, properties::experiment);
-    assert!(taken > 100, "only {taken} were experiments: the garbling is too wild");
+    let accepted = garble::survive(&good, 5_000, properties::experiment);
+    assert!(accepted > 100, "only {accepted} were experiments: the garbling is too wild");
 }
 
 #[test]
 fn no_garbled_selector_breaks_a_promise() {
     let golden = texts(&["all", "0..16, 20, 40..60/4", "random-uplink", "2-4", "4>2", "7"]);
-    let taken = garble::survive(&golden, 100_000, properties::selectors);
-    assert!(taken > 10_000, "only {taken} chose something: the garbling is too wild");
+    let accepted = garble::survive(&golden, 100_000, properties::selectors);
+    assert!(accepted > 10_000, "only {accepted} chose something: the garbling is too wild");
 }

@@ -32,7 +32,7 @@ fn simulate(hosts_per_leaf: u32, rest: &str) -> (Report, OverlayReport) {
     (report, overlay)
 }
 
-/// One flow across the spines.
+/// Returns the report of one flow across the spines.
 fn bulk(section: &str, fault: &str) -> (Report, OverlayReport) {
     let workload = "[[workload]]\nkind = \"pairs\"\npairs = [[0, 1]]\nsize = \"20MB\"";
     let (report, overlay) = simulate(1, &format!("overlay = {{ {section} }}\n{workload}\n{fault}"));
@@ -50,7 +50,7 @@ const ONE_PATH_LOSES: &str = r#"
 "#;
 
 #[test]
-fn a_flow_goes_over_all_paths_at_line_rate_and_its_tenant_repeats_nothing() {
+fn a_flow_uses_all_paths_at_line_rate_and_its_tenant_retransmits_nothing() {
     let (report, overlay) = bulk("", "");
     // 185 Gb/s, slow start included.
     assert!(report.goodput.total_gbps > 170.0, "{}", report.goodput.total_gbps);
@@ -60,7 +60,7 @@ fn a_flow_goes_over_all_paths_at_line_rate_and_its_tenant_repeats_nothing() {
 }
 
 #[test]
-fn what_one_path_loses_the_overlay_repeats_and_a_plain_one_leaves_to_its_tenants() {
+fn the_overlay_retransmits_the_losses_of_a_path_and_plain_vxlan_leaves_them_to_tenants() {
     let (overlay, its) = bulk("", ONE_PATH_LOSES);
     let (plain, theirs) = bulk("reliable = false", ONE_PATH_LOSES);
     for report in [&overlay, &plain] {
@@ -126,7 +126,7 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
 }
 
 #[test]
-fn tenants_that_ask_for_it_see_frames_as_they_come() {
+fn tenants_without_in_order_receive_frames_as_they_arrive() {
     let (_, overlay) = bulk("in_order = false, offload = \"0B\"", ONE_PATH_LOSES);
     assert!(
         overlay.tenants.late > 0 && overlay.tenants.twice == 0 && overlay.tenants.damaged == 0,
@@ -135,7 +135,7 @@ fn tenants_that_ask_for_it_see_frames_as_they_come() {
 }
 
 #[test]
-fn what_the_switch_drops_or_declines_comes_again() {
+fn frames_that_the_switch_drops_or_declines_are_sent_again() {
     let (_, full) = bulk("waiting_frames = 1, offload = \"0B\"", "");
     // Ten segments are sent before the connection is established.
     assert_eq!(full.dropped["queue_full"], 9, "{full:?}");
@@ -146,7 +146,7 @@ fn what_the_switch_drops_or_declines_comes_again() {
 }
 
 #[test]
-fn where_all_paths_have_failed_frames_go_plain() {
+fn frames_leave_as_plain_vxlan_if_all_paths_have_failed() {
     let down = "[[fault]]\nkind = \"link-down\"\nlinks = \"uplinks\"\nat = \"200us\"\nduration = \"300ms\"";
     let (_, overlay) = bulk("plain_for = \"1ms\"", down);
     assert!(overlay.plain_sent > 0 && overlay.tenants.timeouts > 0, "{overlay:?}");
@@ -172,7 +172,7 @@ fn many_tenants_share_one_receiver_fairly() {
 }
 
 #[test]
-fn requests_and_answers_share_a_pairs_connection() {
+fn requests_and_replies_share_a_pairs_connection() {
     let text = r#"
         overlay = { ports = 2 }
         [[workload]]
@@ -191,7 +191,7 @@ fn requests_and_answers_share_a_pairs_connection() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_settings_are_refused_by_name() {
     for (section, want) in [
         ("[overlay]\nofload = 4", "did you mean \"offload\"?"),
         ("[overlay]\nports = 0", "tenants times ports is 0, expected 1 to"),

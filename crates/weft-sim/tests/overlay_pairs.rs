@@ -40,14 +40,18 @@ fn world(pairs: u32) -> World {
     build(&Scenario::parse(&text, Path::new("")).unwrap(), Seed(1)).unwrap()
 }
 
-/// The memory of a number of pairs, bytes each.
-struct Taken {
+/// The memory of a pair, bytes, as the mean of all pairs.
+struct PairMemory {
+    /// The memory of its vNICs alone.
     vnics: f64,
+    /// The memory after its flow has finished.
     sending: f64,
+    /// The memory once its connection is idle.
     idle: f64,
 }
 
-fn measure(pairs: u32) -> Option<Taken> {
+/// Returns the memory of a number of pairs; `None` if the allocator does not count it.
+fn measure(pairs: u32) -> Option<PairMemory> {
     let begun = process_cpu_nanos();
     let before = allocated_bytes()?;
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -57,7 +61,7 @@ fn measure(pairs: u32) -> Option<Taken> {
     world.start();
     assert!(world.run(SimTime::from_picos(1_000_000_000_000)), "all flows finish");
     let (sent_at, sending) = (world.ended_at(), each(allocated_bytes()?));
-    // A frame that overtook its pair's hello would have waited for a timeout, 4 ms.
+    // A frame that overtook its pair's set-up request would have waited for a timeout, 4 ms.
     let took = sent_at.since(SimTime::EPOCH).as_micros_f64();
     assert!(took < 1_000.0, "all have sent after {took:.0} us");
     let ends = |world: &World| -> usize {
@@ -77,13 +81,13 @@ fn measure(pairs: u32) -> Option<Taken> {
          idle; {:.0} us of simulated time until all had sent, {:.1} s of processor time in all",
         took, spent,
     );
-    Some(Taken { vnics, sending, idle })
+    Some(PairMemory { vnics, sending, idle })
 }
 
 fn main() {
-    let asked = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
-    let Some(taken) = measure(asked.unwrap_or(2000)) else {
+    let requested = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
+    let Some(memory) = measure(requested.unwrap_or(2000)) else {
         return weft_testkit::skip("overlay_pairs", "the allocator is not glibc's");
     };
-    assert!(taken.vnics < taken.idle && taken.idle < taken.sending);
+    assert!(memory.vnics < memory.idle && memory.idle < memory.sending);
 }

@@ -16,16 +16,16 @@ fn outcome(text: &str) -> (u64, String, String) {
     (report.network.packet_hops, format!("{:.3}", times.mean), format!("{:.3}", times.max))
 }
 
-/// Few hosts: events of one instant in the order of scheduling, without prefetching.
+/// Few hosts: events of one instant are in the order of scheduling, and nothing is prefetched.
 #[test]
-fn a_hundred_hosts_and_more_take_as_long_as_ever() {
+fn the_result_for_128_hosts_is_unchanged() {
     let expected = (453_684, String::from("230.347"), String::from("248.773"));
     assert_eq!(outcome(SCENARIO), expected);
 }
 
-/// Many hosts: tiers in turns, with packets, paths and hosts prefetched.
+/// Many hosts: tiers alternate, and packets, paths and hosts are prefetched.
 #[test]
-fn a_thousand_hosts_take_as_long_as_ever() {
+fn the_result_for_1024_hosts_is_unchanged() {
     let text = SCENARIO.replace("hosts = 128", "hosts = 1024").replace("100Gbps", "200Gbps");
     let text = text.replace("permutation-128", "permutation-1024");
     let expected = (3_649_970, String::from("118.953"), String::from("130.307"));

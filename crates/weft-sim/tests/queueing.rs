@@ -12,6 +12,7 @@ use weft_topo::NodeId;
 use weft_topo::build::LeafSpine;
 use weft_units::{BitRate, Seed};
 
+/// Bytes of a packet on the wire.
 const SIZE: u16 = 1_000;
 /// The service time of one packet at 100 Gb/s, picoseconds.
 const SERVICE: u64 = 80_000;
@@ -59,25 +60,25 @@ fn mean_wait(kind: Kind, arrivals: &[SimTime]) -> f64 {
         let hop = Hop::new(packet, source, sink, 0, SIZE).on(up, leaf, 0);
         events.schedule_arrival(at, hop);
     }
-    let (mut came, mut waited) = (arrivals.iter(), 0);
+    let (mut expected, mut waited) = (arrivals.iter(), 0);
     while events.begin(SimTime::FAR_FUTURE) {
         while let Some(node) = events.next_node() {
             while let Some((now, event)) = events.pop() {
                 if node == leaf {
                     fabric.serve(now, event, &mut events);
                 } else {
-                    let came = came.next().expect("none is made on the way");
-                    waited += now.since(*came + idle).as_picos();
+                    let expected = expected.next().expect("none is made on the way");
+                    waited += now.since(*expected + idle).as_picos();
                 }
             }
         }
     }
-    assert!(came.next().is_none(), "none is lost");
+    assert!(expected.next().is_none(), "none is lost");
     waited as f64 / arrivals.len() as f64 / SERVICE as f64
 }
 
 #[test]
-fn packets_that_come_at_random_wait_as_long_as_theory_says() {
+fn random_arrivals_wait_as_long_as_queueing_theory_predicts() {
     for load in [0.3, 0.5, 0.7, 0.9] {
         // M/D/1 (Pollaczek and Khinchine): rho / (2 (1 - rho)) service times.
         let theory = load / (2.0 * (1.0 - load));

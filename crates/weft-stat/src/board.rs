@@ -46,7 +46,7 @@ impl Draft {
     /// Appends a record. Records of one kind must be consecutive.
     ///
     /// # Panics
-    /// Panics if they are not.
+    /// Panics if another kind of record was pushed in between.
     pub fn push<R: Record>(&mut self, record: &R) {
         let entry = DIRECTORY + 3 * R::TABLE;
         let end = self.words.len() as u64;
@@ -75,10 +75,10 @@ impl StatusWriter {
         map.store(0, MAGIC);
         map.store(1, VERSION);
         let held = folder.name(file, suffix)?;
-        let mut board =
+        let mut writer =
             Self { held, map, draft: Draft::default(), sequence: 0, pid: std::process::id() };
-        board.publish(|_| ())?;
-        Ok(board)
+        writer.publish(|_| ())?;
+        Ok(writer)
     }
 
     /// Returns the path of the file.
@@ -103,7 +103,7 @@ impl StatusWriter {
         self.map.store(LIFE, life as u64);
     }
 
-    /// Replaces the content by the records that `write` pushes.
+    /// Replaces the content by the records that `write` pushes. In a child of `fork` it does nothing.
     ///
     /// # Errors
     /// Returns an error if there is no space; the old content stays.

@@ -100,7 +100,7 @@ impl Control {
     /// Opens the socket beside a node's status file.
     ///
     /// # Errors
-    /// Returns an error if the kernel has no more sockets or the path exceeds a socket address.
+    /// Returns an error if the kernel has no more sockets or the path is too long for a socket address.
     pub fn beside(file: &Path) -> io::Result<Self> {
         let path = file.with_extension(CONTROL);
         // The status file's name belongs to this process, so the socket's name does too.
@@ -111,7 +111,8 @@ impl Control {
         Ok(Self { socket, path, pid: std::process::id() })
     }
 
-    /// Answers pending requests with the results of `answer`. A client receives the text of its error.
+    /// Answers up to 8 pending requests with the results of `answer`. If `answer` returns an error, the client receives
+    /// the error's text.
     pub fn serve<E: fmt::Display>(
         &self,
         mut answer: impl FnMut(Request) -> Result<Vec<Setting>, E>,
@@ -119,21 +120,21 @@ impl Control {
         let mut bytes = vec![0; MAX_DATAGRAM];
         for _ in 0..MAX_REQUESTS {
             let Ok(received) = receive(&self.socket, &mut bytes) else { return };
-            let asked = str::from_utf8(&bytes[..received.length]).ok().and_then(read_request);
-            let asked = received.check().and_then(|()| asked.ok_or(RequestFault::Unknown));
-            let answered = match asked {
+            let request = str::from_utf8(&bytes[..received.length]).ok().and_then(read_request);
+            let request = received.check().and_then(|()| request.ok_or(RequestFault::Unknown));
+            let response = match request {
                 Ok(request) => render(&answer(request)),
                 Err(fault) => render(&Err(fault)),
             };
             // A client that no longer waits does not get the response.
             let from = received.from.as_ref().and_then(SocketAddrUnix::path);
             let to = from.as_ref().map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
-            let _ = to.map(|to| self.socket.send_to(answered.as_bytes(), to));
+            let _ = to.map(|to| self.socket.send_to(response.as_bytes(), to));
         }
     }
 }
 
-/// The reasons that a request is not passed on.
+/// The reason for which a request is not passed to the node.
 #[derive(Debug, thiserror::Error)]
 enum RequestFault {
     #[error("no such request")]

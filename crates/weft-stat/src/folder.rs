@@ -106,7 +106,8 @@ impl Folder {
         Some(Self(runtime.map_or_else(shared, |path| path.join("weft"))))
     }
 
-    /// Returns the folders that the current user may read: its own, and for root those of all users.
+    /// Returns the folders that the current user may read: its own, and for root those of all users. If `WEFT_STAT` is
+    /// set, returns only the folder that it names, or none if it is `off`.
     pub fn visible() -> Vec<Self> {
         let mut all: Vec<Self> = Self::own().into_iter().collect();
         let chosen = std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty());

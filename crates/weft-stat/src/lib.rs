@@ -63,7 +63,8 @@ pub use records::{
 pub use snapshot::Snapshot;
 pub use values::{Address, Latencies, Text};
 
-/// Returns the time since boot, the time base of all values in these files.
+/// Returns the time since boot without the time in suspension (`CLOCK_MONOTONIC`), the time base of all values in these
+/// files.
 pub fn now() -> weft_units::Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let positive = "the clock counts up from zero";

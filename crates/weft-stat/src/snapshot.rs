@@ -42,7 +42,7 @@ pub struct Snapshot {
 /// Maximum attempts to read a file that is being written. A write takes microseconds of each tenth of a second.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// Maximum bytes of a file.
+/// Maximum bytes that are read of a file.
 const MAX_BYTES: u64 = 256 << 20;
 
 impl Snapshot {
@@ -50,7 +50,7 @@ impl Snapshot {
     /// survives.
     ///
     /// # Errors
-    /// Returns an error if it is not a status file.
+    /// Returns an error if it is not a status file, or `Busy` if the program was writing it at each of 100 attempts.
     pub fn read(file: &File) -> Result<Self, LayoutError> {
         for attempt in 0..MAX_ATTEMPTS {
             let word = || word_of(file, SEQUENCE);

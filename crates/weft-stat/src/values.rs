@@ -84,8 +84,8 @@ impl Latencies {
         Histogram::quantile(&self.0, per_mille).map(weft_units::Duration::as_nanos)
     }
 
-    /// Returns the counts since `earlier`. If a count is smaller than before, the channel was restarted, and all counts
-    /// are new.
+    /// Returns the counts since `earlier`. If a count is smaller than before, the channel was restarted: returns all
+    /// counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = || self.0.iter().zip(&earlier.0);

@@ -16,7 +16,7 @@ use weft_stat::{
 use weft_units::{Seed, suggest};
 
 mod properties;
-use properties::put_up;
+use properties::publish;
 
 /// A folder that the test removes.
 struct Scratch(Folder);
@@ -77,19 +77,19 @@ fn snapshot(channels: u64) -> Snapshot {
 }
 
 #[test]
-fn what_a_program_puts_up_is_read_until_it_ends() {
+fn published_state_is_read_until_its_program_ends() {
     let scratch = Scratch::new("read");
     // The last snapshot exceeds the initial size of a file.
     for channels in [0, 1, 300] {
         let written = snapshot(channels);
-        let board = put_up(&scratch.0, &written);
-        board.live(ProgramState::Asleep);
-        board.beat(weft_units::Instant::from_nanos(12));
+        let writer = publish(&scratch.0, &written);
+        writer.live(ProgramState::Asleep);
+        writer.beat(weft_units::Instant::from_nanos(12));
         let found = scratch.0.scan().unwrap();
         assert_eq!(found.len(), 1);
         assert!(!found[0].is_dead);
         assert_eq!(found[0].read(), Ok(written));
-        drop(board);
+        drop(writer);
         assert!(scratch.files().is_empty());
         // A reader that has the file open sees that the program ended in order.
         assert_eq!(found[0].read().unwrap().life, ProgramState::Ended);
@@ -101,15 +101,15 @@ fn a_reader_never_sees_half_of_a_change() {
     let scratch = Scratch::new("torn");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let mut board = StatusWriter::create(&scratch.0, "node").unwrap();
-        board.publish(|draft| snapshot(1).draft(draft)).unwrap();
+        let mut writer = StatusWriter::create(&scratch.0, "node").unwrap();
+        writer.publish(|draft| snapshot(1).draft(draft)).unwrap();
         let over = &over;
         scope.spawn(move || {
             for round in 0.. {
                 let mut written = snapshot(1 + round % 40);
                 written.channels.iter_mut().for_each(|channel| channel.received = round);
                 written.program.events = round;
-                board.publish(|draft| written.draft(draft)).unwrap();
+                writer.publish(|draft| written.draft(draft)).unwrap();
                 if over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -133,7 +133,7 @@ fn a_reader_never_sees_half_of_a_change() {
 }
 
 #[test]
-fn what_a_dead_program_left_is_known_as_such_and_cleared_away() {
+fn files_of_a_dead_program_are_reported_dead_and_removed() {
     let scratch = Scratch::new("dead");
     let path = scratch.0.path().join("1-0.node");
     fs::write(&path, snapshot(2).to_bytes()).unwrap();
@@ -141,7 +141,7 @@ fn what_a_dead_program_left_is_known_as_such_and_cleared_away() {
     fs::write(&control, "").unwrap();
     fs::write(scratch.0.path().join(".ask-4194304-0"), "").unwrap();
     fs::write(scratch.0.path().join("notes.txt"), "another program's").unwrap();
-    let alive = put_up(&scratch.0, &snapshot(1));
+    let alive = publish(&scratch.0, &snapshot(1));
     let found = scratch.0.scan().unwrap();
     let dead: Vec<_> = found.iter().filter(|found| found.is_dead).collect();
     assert_eq!((found.len(), dead.len()), (2, 1));
@@ -205,14 +205,14 @@ fn a_later_version_may_append_to_a_record() {
 }
 
 #[test]
-fn no_damage_to_a_file_breaks_a_promise() {
+fn no_damage_to_a_file_breaks_a_property() {
     let mut rng = Seed(5).child("damage", 0).rng();
     let good = snapshot(2).to_bytes();
     let (mut taken, extremes) = (0, [0, 1, 2, 3, u64::MAX, 1 << 32, 1 << 61]);
     for _ in 0..50_000 {
         let mut bytes = good.clone();
         for _ in 0..=rng.below(3) {
-            // Half of the changes are in the header, which decides most.
+            // Half of the changes are in the header, which affects the most checks.
             let span = if rng.chance(1, 2) { 8 * weft_stat::HEADER_WORDS } else { bytes.len() };
             let at = rng.index(span) & !7;
             let word = if rng.chance(1, 2) {
@@ -237,7 +237,7 @@ fn control_characters_of_a_name_do_not_reach_a_terminal() {
 }
 
 #[test]
-fn a_node_is_asked_and_answers() {
+fn a_node_answers_requests() {
     let scratch = Scratch::new("ask");
     let file = scratch.0.path().join("1-0.node");
     let control = Control::beside(&file).unwrap();

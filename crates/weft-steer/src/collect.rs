@@ -23,8 +23,8 @@ use weft_wire::sflow::{
     CounterSample, Datagram, FlowSample, Interface, Sample, SampledPacket, SflowError,
 };
 
-use self::admission::{Admission, Place, Rejection};
-use self::counted::{Counted, Marks};
+use self::admission::{Admission, Position, Rejection};
+use self::counted::{LinkState, Marks};
 use crate::Inventory;
 
 mod admission;
@@ -70,7 +70,7 @@ pub struct CollectorCounters {
 #[derive(Debug, Default)]
 pub struct Collector {
     admission: Admission,
-    counted: BTreeMap<LinkId, Counted>,
+    links: BTreeMap<LinkId, LinkState>,
     counters: CollectorCounters,
     refusals: Refusals,
 }
@@ -86,7 +86,7 @@ impl Collector {
     /// Replaces the routers and discards the state of links. Event counts continue.
     pub fn set_inventory(&mut self, inventory: &Inventory) {
         self.admission.set(inventory);
-        self.counted.clear();
+        self.links.clear();
     }
 
     /// Returns the event counts.
@@ -128,10 +128,10 @@ impl Collector {
             return;
         };
         self.counters.datagrams += 1;
-        match self.admission.place(agent, datagram.sub_agent, datagram.sequence) {
-            Ok(Place::Next { lost }) => self.counters.lost += u64::from(lost),
-            Ok(Place::Late) => return self.counters.late += 1,
-            Ok(Place::Jumped) => return self.counters.jumped += 1,
+        match self.admission.position(agent, datagram.sub_agent, datagram.sequence) {
+            Ok(Position::Next { lost }) => self.counters.lost += u64::from(lost),
+            Ok(Position::Late) => return self.counters.late += 1,
+            Ok(Position::Jumped) => return self.counters.jumped += 1,
             Err(_) => return self.refuse(source, Some(agent), now),
         }
         for sample in datagram.samples {
@@ -193,7 +193,8 @@ impl Collector {
                 self.mark(input).crossed += marked;
                 self.mark(link).entered += marked;
             }
-            // The packet leaves by the link that the tables name, and is sampled there again.
+            // The packet leaves by the link that the tables determine. It entered that link marked, so its mark is not
+            // counted for that link.
             (Some(input), None) if marked > 0 => {
                 let path = fabric.path_from(Start::Link(input), &flow);
                 if let Some(&next) = path.links().get(1) {
@@ -216,7 +217,7 @@ impl Collector {
     }
 
     fn mark(&mut self, link: LinkId) -> &mut Marks {
-        &mut self.counted.entry(link).or_default().marks
+        &mut self.links.entry(link).or_default().marks
     }
 
     fn report(
@@ -232,13 +233,13 @@ impl Collector {
         if fabric.to(link) == End::Nothing {
             return Ok(None);
         }
-        let (bytes, counted) = (counters.out_octets, self.counted.entry(link).or_default());
-        if !counted.believes(now, bytes, fabric.rate(link)) {
+        let (bytes, state) = (counters.out_octets, self.links.entry(link).or_default());
+        if !state.accepts(now, bytes, fabric.rate(link)) {
             self.counters.doubted += 1;
             return Ok(None);
         }
         self.counters.reports += 1;
-        Ok(Some(counted.report(link, now, bytes)))
+        Ok(Some(state.report(link, now, bytes)))
     }
 }
 

@@ -71,13 +71,13 @@ pub enum ConfigError {
     /// A router of the inventory is invalid.
     #[error(transparent)]
     Inventory(#[from] InventoryError),
-    /// The routers are those of a lab and given too.
+    /// The configuration names a lab and lists routers.
     #[error("`lab` and [[router]] exclude each other")]
     LabAndRouters,
     /// The interface's name is invalid.
     #[error("interface is {0:?}, which is no interface name")]
     Interface(String),
-    /// The management address is no host's.
+    /// The management address is unspecified.
     #[error("management is {0}, which is no address of this host")]
     Management(IpAddr),
     /// An interval is too short.
@@ -144,7 +144,7 @@ impl SteerConfig {
         self.listen.unwrap_or_else(|| SocketAddr::new(management, sflow::PORT))
     }
 
-    /// Returns the routers that it lists. Those of a lab are read by the caller.
+    /// Returns the routers that it lists. The caller reads the routers of a lab.
     ///
     /// # Errors
     /// Returns `UnreadLab` if it names a lab.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn sflow_is_taken_on_loopback_unless_a_management_address_or_another_is_given() {
+    fn sflow_is_received_on_loopback_unless_a_management_or_listen_address_is_given() {
         for (keys, want) in [
             ("", "127.0.0.1:6343"),
             ("management = '10.9.0.1'", "10.9.0.1:6343"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    fn an_invalid_configuration_is_refused_with_the_name_of_its_key() {
         for (text, words) in [
             ("", "nothing to steer"),
             ("lab = 'x'\nlisten = 'here'", "listen"),

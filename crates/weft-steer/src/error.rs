@@ -69,7 +69,7 @@ pub enum SteerError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The routers could not be read from where the caller reads them.
+    /// The caller's function that reads the inventory failed.
     #[error(transparent)]
     Inventory(Box<dyn std::error::Error + Send + Sync>),
     /// A configuration names a lab, and the program that uses it does not read labs.

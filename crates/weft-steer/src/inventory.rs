@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_that_cannot_be_meant_is_refused_by_name() {
+    fn an_invalid_inventory_is_refused_with_the_fault() {
         let router = |name: &str, agent: &str, port: &str| {
             format!(
                 "[[router]]\nname = '{name}'\nagent = '{agent}'\n[[router.port]]\nname = '{port}'\n"

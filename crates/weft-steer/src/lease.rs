@@ -1,4 +1,4 @@
-//! A lease that lets only one controller steer. It lies on each router and is checked there, in the same script that
+//! A lease that lets only one controller steer. It is stored on each router and checked there, in the same script that
 //! makes a change.
 //!
 //! A controller that was suspended or disconnected finds another holder in the lease when it returns, and changes
@@ -49,7 +49,7 @@ impl Lease {
     /// Releases the lease at a router, if this controller holds it.
     ///
     /// # Errors
-    /// As for [`Self::renew`].
+    /// Returns the errors of [`Self::renew`].
     pub fn release(&self, router: &RouterEntry) -> Result<(), SteerError> {
         self.run(router, "rm -f \"$lease\"")
     }

@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_script_runs_behind_whatever_reaches_the_router() {
+    fn a_script_runs_after_the_words_that_reach_the_router() {
         assert_eq!(router(&[]).run("echo", "echo 'a b'").unwrap(), "a b\n");
         assert_eq!(router(&["env", "X=c d"]).run("echo", "echo \"$X\"").unwrap(), "c d\n");
     }
 
     #[test]
-    fn a_router_that_fails_is_named_with_its_words() {
+    fn a_router_that_fails_is_named_with_its_message() {
         let error = router(&[]).run("the test", "echo no >&2; exit 3").unwrap_err().to_string();
         assert_eq!(error, "router \"r\": `the test` failed: no");
         let error = router(&["weft-no-such-program"]).run("it", "").unwrap_err().to_string();

@@ -21,7 +21,7 @@ const RATE: u32 = 16;
 const PACKETS: u32 = 16_000;
 
 #[test]
-fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
+fn samples_agree_with_the_sent_packets_and_tshark_reads_the_same() {
     if is_missing("what an sFlow agent draws", false) {
         return;
     }
@@ -64,9 +64,9 @@ fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
         datagrams.extend(received(&collector));
     }
 
-    let drawn = drawn(&datagrams);
-    let (came, left) = (drawn[&(2, true)], drawn[&(out, false)]);
-    for (way, count) in [("in", came), ("out", left)] {
+    let sampled = sampled(&datagrams);
+    let (received_count, sent_count) = (sampled[&(2, true)], sampled[&(out, false)]);
+    for (way, count) in [("in", received_count), ("out", sent_count)] {
         // 1,000 are expected. The count is binomial with a standard deviation of 31; six of them do not occur.
         assert!((810..1190).contains(&count), "{count} drawn on the way {way}");
     }
@@ -98,19 +98,19 @@ fn octets(datagrams: &[Vec<u8>], interface: u32) -> u64 {
 }
 
 /// Returns the number of sampled packets of the test's flow, by interface and by `true` for received packets.
-fn drawn(datagrams: &[Vec<u8>]) -> BTreeMap<(u32, bool), u32> {
-    let mut drawn = BTreeMap::new();
+fn sampled(datagrams: &[Vec<u8>]) -> BTreeMap<(u32, bool), u32> {
+    let mut sampled = BTreeMap::new();
     for sample in datagrams.iter().flat_map(|it| Datagram::parse(it).unwrap().samples) {
         let Ok(Sample::Flow(flow)) = sample else { continue };
         let header = flow.header.unwrap();
         let ours = |packet: &SampledPacket| packet.ports == (50_000, 4791) && packet.protocol == 17;
         if SampledPacket::parse(&header).as_ref().is_some_and(ours) {
             assert_eq!((header.frame_len, flow.rate), (1014, RATE));
-            let came = matches!(flow.input, Interface::Index(_));
-            *drawn.entry((flow.source.index, came)).or_default() += 1;
+            let is_received = matches!(flow.input, Interface::Index(_));
+            *sampled.entry((flow.source.index, is_received)).or_default() += 1;
         }
     }
-    drawn
+    sampled
 }
 
 /// Checks that both decoders read the same numbers, datagram by datagram and sample by sample.

@@ -21,14 +21,16 @@ use weft_units::ByteCount;
 
 /// The rate of a link. Two flows of rate `FLOW` together exceed it; each alone is below three quarters of it.
 const LINK: &str = "40Mbps";
+/// The rate of a flow in bits per second.
 const FLOW: u128 = 24_000_000;
+/// The payload of a datagram in bytes.
 const PAYLOAD: usize = 1400;
 
 fn millis(count: u64) -> weft_units::Duration {
     weft_units::Duration::from_millis(count)
 }
 
-/// Returns rules with windows of half a second in place of ten seconds: twenty times as fast as the paper's.
+/// Returns rules with windows of 0.5 s instead of the paper's 10 s.
 fn rules() -> ControllerConfig {
     ControllerConfig {
         alarm: AlarmRules {
@@ -107,10 +109,10 @@ fn turn_until(
     daemon: &mut Daemon,
     began: Instant,
     what: &str,
-    is_so: impl Fn(&Daemon) -> bool,
+    condition: impl Fn(&Daemon) -> bool,
 ) -> Duration {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so(daemon) {
+    while !condition(daemon) {
         if Instant::now() > deadline {
             let events: Vec<String> = daemon.events().iter().map(words).collect();
             panic!("{what} never came; {:?}\n{}", daemon.picture(), events.join("\n"));
@@ -180,8 +182,8 @@ fn a_collision_is_seen_explained_moved_and_gone() {
             let (lab, stop) = (&lab, &stop);
             scope.spawn(move || send(lab, host, flow, stop));
         }
-        let until = |daemon: &mut Daemon, what: &str, is_so: &dyn Fn(&Daemon) -> bool| {
-            let after = turn_until(daemon, began, what, is_so);
+        let until = |daemon: &mut Daemon, what: &str, condition: &dyn Fn(&Daemon) -> bool| {
+            let after = turn_until(daemon, began, what, condition);
             println!("{:6.2} s  {what}", after.as_secs_f64());
         };
         until(&mut daemon, "first alarm", &|it| has(it, EventKind::Alarm));

@@ -115,7 +115,7 @@ fn steer(lab: &Lab, moves: usize, rng: &mut Rng) -> Vec<(String, Change)> {
 }
 
 #[test]
-fn every_flow_over_linux_routers_takes_the_way_that_its_tables_say() {
+fn every_flow_over_linux_routers_takes_the_path_predicted_from_its_tables() {
     if is_missing("flows over Linux routers", false) {
         return;
     }
@@ -203,7 +203,7 @@ fn every_hash_policy_of_both_families_is_predicted() {
 }
 
 #[test]
-fn every_flow_over_frr_routers_takes_the_way_that_its_kernel_says() {
+fn every_flow_over_frr_routers_takes_the_path_predicted_from_its_kernel() {
     if is_missing("flows over FRR routers", true) {
         return;
     }

@@ -38,7 +38,7 @@ pub enum Validity {
 }
 
 impl Authority {
-    /// Makes an authority. Its files are in `folder` and their names begin with `name`.
+    /// Makes a certificate authority and writes its certificate to `folder/name.pem`.
     ///
     /// # Panics
     /// Panics if a file cannot be written.
@@ -54,7 +54,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), folder: folder.to_owned(), certificate: file }
     }
 
-    /// Issues a certificate for `subjects`, host names and addresses. The names of its files begin with `name`.
+    /// Issues a certificate for `subjects`: host names and addresses. The names of its files begin with `name`.
     ///
     /// # Panics
     /// Panics if a file cannot be written or a subject is malformed.
@@ -80,7 +80,10 @@ fn named(name: &str, subjects: Vec<String>) -> CertificateParams {
     params
 }
 
-/// Writes a file of mode 0600 and replaces an existing one.
+/// Writes a new file of mode 0600 and removes an existing one first.
+///
+/// # Panics
+/// Panics if the file cannot be written.
 fn write(path: &Path, text: &str) {
     // The new file has another inode, like a renewed certificate that is moved into place.
     let _ = fs::remove_file(path);

@@ -4,7 +4,7 @@
 //! use std::process::Command;
 //! use weft_testkit::Server;
 //!
-//! // A server prints its port, and ends with the value.
+//! // A server prints its port, and is killed when the value is dropped.
 //! let mut program = Command::new("sh");
 //! program.args(["-c", "echo listening at 0.0.0.0:4791; exec sleep 60"]);
 //! let mut server = Server::of(program);
@@ -30,5 +30,5 @@ pub use server::Server;
 pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};
 pub use verbs_library::{link_verbs, load_verbs, program_on};
 pub use xrdma_library::install_xrdma;
-// The JSON values that rows are made of.
+// The JSON values of figure rows.
 pub use serde_json::{Value, json};

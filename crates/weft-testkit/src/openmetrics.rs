@@ -1,4 +1,4 @@
-//! Parsing of metrics with Prometheus' own parser.
+//! A parser of OpenMetrics: that of Prometheus' Python client.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ const SCRIPT: &str = "import sys, json\n\
     samples = [s for family in parse(sys.stdin.read()) for s in family.samples]\n\
     print(json.dumps([[s.name, s.labels, float(s.value)] for s in samples]))";
 
-/// Returns the name, labels and value of each sample.
+/// Returns the name, labels and value of each sample of an OpenMetrics text.
 ///
 /// # Panics
 /// Panics if the parser rejects the text or is not installed (Debian's python3-prometheus-client).

@@ -14,10 +14,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program with the libraries in a folder. The first line of its output must end in `:PORT`.
+    /// Starts the program `words[0]` with the arguments `words[1..]` and the libraries in a folder. The first line of
+    /// its output must end in `:PORT`.
     ///
     /// # Panics
-    /// Panics if the program does not start or prints no port.
+    /// Panics if `words` is empty, or if the program does not start or prints no port.
     pub fn start(libraries: &Path, words: &[&str]) -> Self {
         // The program is started without a shell or `timeout` in between, so that a kill reaches it.
         let mut command = Command::new(words[0]);

@@ -1,7 +1,8 @@
 //! Records of skipped tests: one line each, `SKIPPED TEST: REASON`, on standard error and in the file that
 //! `WEFT_SKIPPED` names, which `scripts/test.sh` counts and lists. libtest captures neither.
 //!
-//! With `WEFT_REQUIRE_ALL` set, as in CI, a test fails if it lacks something that root and `scripts/setup.sh` provide.
+//! With `WEFT_REQUIRE_ALL` set, as in CI, a test fails if a requirement is missing that root and `scripts/setup.sh`
+//! provide.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -13,7 +14,8 @@ use weft_lab::requirements;
 /// The requirement of labs that predict the routers' hashes ([`lab_is_missing`]).
 pub const HASH_SEED: &str = "settable multipath hash seed";
 
-/// Records that a test is skipped because a program or a permission is missing that the set-up should provide.
+/// Records that a test is skipped because a program or a permission is missing that root and `scripts/setup.sh`
+/// provide.
 ///
 /// # Panics
 /// Panics if `WEFT_REQUIRE_ALL` is set or the record cannot be written.
@@ -39,7 +41,7 @@ pub fn skip_on_this_machine(test: &str, reason: &str) {
     }
 }
 
-/// Returns `true`, and records the skip, if this machine lacks a requirement of every lab or one that `also` names.
+/// Returns `true` and records the skip if this machine lacks a requirement of every lab, or one that `also` names.
 ///
 /// # Panics
 /// Panics as [`skip`] does.
@@ -53,7 +55,8 @@ pub fn lab_is_missing(test: &str, also: &[&str]) -> bool {
     missing.is_some()
 }
 
-/// Returns `true` if a program runs and succeeds; otherwise records that its Debian package is missing.
+/// Returns `true` if a program runs and succeeds; otherwise records that the test is skipped because the program's
+/// Debian package is missing.
 ///
 /// # Panics
 /// Panics as [`skip`] does.
@@ -68,7 +71,7 @@ pub fn can_run(test: &str, program: &str, arguments: &[&str], package: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    /// The test below runs this one in a separate process whose environment sets what is expected.
+    /// The test below runs this one in a separate process with other environment variables.
     #[test]
     #[ignore = "a part of the test below"]
     fn a_test_that_is_skipped() {
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_is_recorded_past_the_capture_and_fails_where_all_is_required() {
+    fn a_skip_is_recorded_despite_capture_and_fails_if_all_is_required() {
         let file = std::env::temp_dir().join(format!("weft-skipped-{}", std::process::id()));
         let run = |required: &str| {
             let mut test = std::process::Command::new(std::env::current_exe().unwrap());

@@ -4,8 +4,8 @@ use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Links the archives of `weft-verbs` and, if `rdmacm`, of `weft-rdmacm` into `folder`, for `LD_LIBRARY_PATH`. The
-/// test's crate must depend on these crates, or the archives are stale.
+/// Links the archives of `weft-verbs` and, if `rdmacm` is set, of `weft-rdmacm` into `folder`, and returns the folder,
+/// for `LD_LIBRARY_PATH`. The test's crate must depend on these crates, or the archives are stale.
 ///
 /// # Panics
 /// Panics if linking fails.
@@ -33,7 +33,8 @@ pub fn load_verbs(folder: &Path) {
     core::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
 }
 
-/// Returns a command that runs a program with the libraries in a folder and ends it after 30 s if it hangs.
+/// Returns a command that runs the program `words[0]` with the arguments `words[1..]` and the libraries in a folder.
+/// The program is ended after 30 s.
 pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "30"]).args(words);
@@ -41,7 +42,10 @@ pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Returns the latest archive of a crate beside this test.
+/// Returns the newest archive of a crate in the folder of this test's executable.
+///
+/// # Panics
+/// Panics if there is none.
 fn archive(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().expect("in a folder").read_dir().expect("that can be read");

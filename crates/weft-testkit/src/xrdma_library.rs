@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Installs libxrdma in `folder` with its header and pkg-config file. The test's crate must be or depend on
-/// `weft-xrdma-c`, or the library is stale.
+/// Installs libxrdma in `folder` with its header and pkg-config file, and returns the folder. The test's crate must be
+/// or depend on `weft-xrdma-c`, or the library is stale.
 ///
 /// # Panics
 /// Panics if the installation fails.

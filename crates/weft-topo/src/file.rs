@@ -60,7 +60,7 @@ pub enum Ns3Error {
     /// The file has more switches or links than its header announces.
     #[error("line {line}: found more {what} than the {expected} of the header")]
     Excess {
-        /// The line of the first surplus one.
+        /// The line of the first surplus switch or link.
         line: usize,
         /// "switches" or "links".
         what: &'static str,
@@ -80,7 +80,7 @@ pub enum Ns3Error {
     /// A switch is listed twice.
     #[error("line {line}: found switch {switch} again, expected each switch once")]
     DuplicateSwitch {
-        /// The line of the second time.
+        /// The line on which it is listed again.
         line: usize,
         /// The switch.
         switch: u32,
@@ -131,7 +131,7 @@ pub struct UnwritableError {
 /// order the file lists them, ports in the order of links.
 ///
 /// # Errors
-/// Returns the first error with its line. Memory use grows with the text, and with a number in it
+/// Returns the first error with its line. Memory use grows with the text, and with the header's number of nodes
 /// only up to [`TopologyBuilder::MAX_NODES`].
 pub fn read_ns3(text: &str) -> Result<Topology, Ns3Error> {
     let mut lines = Lines::new(text);
@@ -250,7 +250,7 @@ impl Header {
     }
 }
 
-/// The mapping between the file's node numbers and [`NodeId`]s.
+/// A mapping between the file's node numbers and [`NodeId`]s.
 struct Numbering {
     /// The file's number of each node, by [`NodeId`].
     labels: Vec<u32>,

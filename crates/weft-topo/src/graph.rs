@@ -23,7 +23,7 @@ impl NodeId {
     }
 }
 
-/// The number of one direction of a cable. The two directions of a cable have adjacent numbers.
+/// The number of one direction of a cable, a directed link. The two directions of a cable have adjacent numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
@@ -53,7 +53,7 @@ pub struct Link {
     pub to: NodeId,
     /// Transmission rate.
     pub rate: BitRate,
-    /// Propagation delay: the time from the last bit sent to the last bit received.
+    /// Propagation delay: the time between the sending and the reception of the same bit.
     pub propagation: Duration,
 }
 
@@ -66,7 +66,7 @@ struct Cable {
 
 /// A network in which every host has a port and every switch reaches a host.
 ///
-/// It takes 32 bytes for each cable and about 8 for each node.
+/// It takes 32 bytes of memory for each cable and about 8 for each node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     hosts: u32,
@@ -164,7 +164,7 @@ impl Topology {
         self.planes[switch.index() - self.hosts as usize]
     }
 
-    /// Returns the number of planes, at most 256 (further planes share the last number).
+    /// Returns the number of planes, at most 256; further planes share the last number.
     pub fn planes(&self) -> u32 {
         self.planes.iter().max().map_or(0, |&last| u32::from(last) + 1)
     }
@@ -174,7 +174,7 @@ impl Topology {
         self.error_rates.get(&link.cable()).copied().unwrap_or(0.0)
     }
 
-    /// Returns the number of `node` in the file it was read from, or its own number.
+    /// Returns the number of `node` in the file from which the topology was read; without a file, its own number.
     ///
     /// # Panics
     /// Panics if the topology has no such node.
@@ -186,6 +186,9 @@ impl Topology {
     }
 
     /// Returns the display name of `node`: `host 3`, `leaf 130`, `spine 137`, `core 301`.
+    ///
+    /// # Panics
+    /// Panics if the topology has no such node.
     pub fn name(&self, node: NodeId) -> NodeName {
         let role = match self.tier(node) {
             0 => "host",
@@ -210,7 +213,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Returns a count of nodes, links or routes as `u32`; the builder's limits keep it far below 2^32.
+/// Returns a count of nodes, links or routes as `u32`; the builder's limits keep it below 2^32.
 pub(crate) fn narrow(count: usize) -> u32 {
     u32::try_from(count).expect("the builder's limits keep counts below 2^32")
 }

@@ -36,8 +36,8 @@
 //! changes. [`Failures`] holds the cables and nodes that are down; from both, [`Routes`] computes
 //! the equal-cost sets of a converged control plane. [`hash`] holds the functions by which a switch
 //! chooses within a set. The simulator calls [`Routes::next_links`] and [`hash::FabricHash::choice`]
-//! at every hop, so those two are three dependent loads and one modulus; everything else may be
-//! slow. This crate knows nothing of packets, queues, time or load. A new shape is a file under
+//! at every hop, so those two are three dependent loads and one modulus; other functions are not
+//! optimised. This crate does not depend on packets, queues, time or load. A new shape is a file under
 //! `build/` and a row in `build/registry.rs`; a new hash is a function under `hash/` and a row in
 //! `hash/registry.rs`.
 #![cfg_attr(not(test), no_std)]

@@ -38,7 +38,7 @@ pub enum RouteError {
 /// The forwarding tables of all switches, for one set of failures.
 ///
 /// Hosts with the same leaves form a *group* and share their routes, so the table has one `u32`
-/// for each switch and group (64 KiB for 8,192 hosts in two tiers), and equal sets of one switch
+/// for each switch and group (96 KiB for 8,192 hosts in two tiers), and equal sets of one switch
 /// are stored once. Groups depend on the live host cables only, as in a fabric that announces host
 /// routes.
 ///
@@ -93,14 +93,14 @@ impl<'a> SwitchRoutes<'a> {
 const LOCAL: u32 = 1 << 31;
 /// Number of table entries in a cache line.
 const ENTRIES_PER_LINE: usize = 16;
-/// Maximum number of cache lines that are prefetched.
+/// Maximum number of cache lines that [`Routes::prefetch`] fetches.
 const MAX_LINES: usize = 16;
-/// The first set of the pool, which is empty: no route.
+/// Offset of the first set of the pool, which is empty: there is no route.
 const UNREACHABLE: u32 = 0;
 
 impl Routes {
     /// Maximum number of table entries, which take 512 MiB. A three-tier fat tree of 131,072 hosts has
-    /// 28 million.
+    /// 26 million.
     pub const MAX_ENTRIES: u64 = 1 << 27;
 
     /// Computes the shortest paths over the nodes and cables that are up.
@@ -191,7 +191,7 @@ impl Routes {
         ports.into_iter()
     }
 
-    /// Returns `true` if a port of `source` leads to `destination`.
+    /// Returns `true` if a path leads from a port of `source` to `destination`.
     ///
     /// # Panics
     /// Panics if either is not a host of the topology.
@@ -233,8 +233,8 @@ impl Routes {
     }
 
     /// Returns the paths of this table from `source` to `destination`, each as its links from the
-    /// source's port to the destination, in order of port, then next hop. A fat tree has very many
-    /// (see [`Self::path_count`]): collect only those that are needed.
+    /// source's port to the destination, in order of port, then next hop. The number of paths grows with each tier
+    /// ([`Self::path_count`]), so a caller collects only the paths that it needs.
     ///
     /// # Panics
     /// Panics if either is not a host of the topology.
@@ -257,7 +257,7 @@ pub struct Paths<'a> {
     topology: &'a Topology,
     destination: NodeId,
     path: Vec<LinkId>,
-    /// The links still to be tried at each depth, in reverse order.
+    /// The links not yet followed at each depth, in reverse order.
     untried: Vec<Vec<LinkId>>,
 }
 

@@ -13,7 +13,8 @@ const UDP_LEN: u16 = UdpHeader::LEN as u16;
 pub struct Datagram {
     /// Source address and port.
     pub source: SocketAddr,
-    /// Destination address and port, of the same family as `from`.
+    /// Destination address and port. If it is not of the same family as `source`, the IPv4 address of the two is
+    /// written as an IPv4-mapped IPv6 address.
     pub destination: SocketAddr,
     /// The ECN field of the IP header.
     pub ecn: Ecn,

@@ -60,7 +60,7 @@ fn every_kind_of_packet_is_summarised_in_a_line() {
 }
 
 #[test]
-fn every_field_is_what_was_put_there() {
+fn every_field_has_the_value_that_was_written() {
     let file = File::new("fields", &capture(&payloads_of_the_transport(), PORTS));
     let fields = [
         "weft.data.packet_sequence_number",

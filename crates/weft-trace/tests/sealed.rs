@@ -1,4 +1,4 @@
-//! Tests of encrypted packets in tshark: with their keys it shows what it shows of plaintext packets, without keys
+//! Tests of encrypted packets in tshark: with their keys it shows the same fields as of plaintext packets, without keys
 //! only the unencrypted fields.
 
 use std::fs;
@@ -80,7 +80,7 @@ fn the_recorded_session_is_made_again() {
 }
 
 #[test]
-fn a_session_is_read_with_its_keys_and_without_says_what_everybody_sees() {
+fn a_session_is_decrypted_with_its_keys_and_shows_only_clear_fields_without() {
     let file = golden_file("sealed.pcapng");
     let Some(lines) = shark::read(&file, &LINES) else { return };
     assert_golden("sealed-encrypted.txt", &lines);
@@ -106,7 +106,7 @@ fn a_session_is_read_with_its_keys_and_without_says_what_everybody_sees() {
 
 /// With two passes (`-2`) tshark dissects each packet twice, the second time out of order.
 #[test]
-fn a_second_look_says_the_same() {
+fn a_second_pass_shows_the_same() {
     let option = format!("weft.keys:{}", golden_file("sealed.keys").display());
     let arguments = [&["-2", "-o", &option], &LINES[..]].concat();
     let Some(lines) = shark::read(&golden_file("sealed.pcapng"), &arguments) else { return };
@@ -141,7 +141,7 @@ fn fields_inside(packet: &str) -> String {
 }
 
 #[test]
-fn what_is_inside_reads_exactly_as_in_the_clear() {
+fn decrypted_packets_read_exactly_as_in_the_clear() {
     let clear: Vec<_> =
         payloads_of_the_transport().into_iter().filter(|payload| payload[0] != 9).collect();
     let clear_file = File::new("inside-clear", &capture(&clear, PORTS));
@@ -225,7 +225,7 @@ fn the_overlay_is_decrypted_with_its_header_authenticated() {
 }
 
 #[test]
-fn what_is_cut_short_or_no_file_of_keys_is_no_error_of_the_dissector() {
+fn truncated_packets_and_invalid_key_files_are_no_error_of_the_dissector() {
     let key = Key { cipher: Cipher::Aes128Gcm, number: 0 };
     let whole = key.seal(&[], SealedContent::Packet, 0, &data_packet());
     let short = (0..whole.len()).map(|len| whole[..len].to_vec()).collect::<Vec<_>>();
@@ -256,7 +256,7 @@ fn what_is_cut_short_or_no_file_of_keys_is_no_error_of_the_dissector() {
 /// The test vectors of the mode's authors (McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B), which
 /// NIST adopted together with the mode.
 #[test]
-fn the_program_computes_aes_gcm() {
+fn the_dissector_computes_aes_gcm() {
     let plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255";
     let (short, clear) = (&plain[..120], "feedfacedeadbeeffeedfacedeadbeefabaddad2");
     let (zeros, nonce) = ("00".repeat(32), "cafebabefacedbaddecaf888");

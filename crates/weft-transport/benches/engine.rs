@@ -13,7 +13,9 @@ use weft_transport::{
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
+/// The delay of the network in each direction.
 const ONE_WAY: Duration = Duration::from_micros(5);
+/// The length of a message, bytes.
 const MESSAGE: u32 = 2_000_000;
 const MESSAGES: u64 = 400;
 
@@ -29,7 +31,8 @@ fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         .expect("the profiles are valid")
 }
 
-/// Runs one bulk transfer; returns the data packets, the ACKs and the seconds.
+/// Runs one bulk transfer; returns the number of data packets sent, the number of ACKs sent, and the wall time in
+/// seconds.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
     let at = |host| SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), 4791));
@@ -44,9 +47,9 @@ fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
     let rate = BitRate::gbps(400).expect("not zero");
     let slot = rate.serialization_delay(ByteCount(config.mtu.into()));
     let mut wires: [VecDeque<(Instant, Transmit)>; 2] = Default::default();
-    let mut left = MESSAGES;
+    let mut unacked = MESSAGES;
     let began = Clock::now();
-    while left > 0 {
+    while unacked > 0 {
         now += slot;
         if let Some(transmit) = a.poll_transmit(now) {
             wires[1].push_back((now + ONE_WAY, transmit));
@@ -76,7 +79,7 @@ fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
             }
         }
         while let Some(event) = a.poll_event() {
-            left -= u64::from(matches!(event, Event::Acked { .. }));
+            unacked -= u64::from(matches!(event, Event::Acked { .. }));
         }
         while b.poll_event().is_some() {}
     }

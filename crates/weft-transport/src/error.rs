@@ -23,7 +23,7 @@ pub enum SubmitError {
     /// The connection is closing.
     #[error("the connection is closing")]
     Closing,
-    /// The connection's message queue is full; submit again after a `Acked` event.
+    /// The connection's message queue is full; submit again after an `Acked` event.
     #[error("{limit} messages are waiting, which is the limit")]
     QueueFull {
         /// Maximum number of queued messages.

@@ -17,7 +17,7 @@ const CHUNK: u32 = 64;
 const CHUNK_NUMBERS: u32 = (u32::MAX / CHUNK) + 1;
 
 /// Maximum number of free chunks kept for reuse; more are returned to the allocator.
-const SPARE_CHUNKS: usize = 1024;
+const MAX_SPARE_CHUNKS: usize = 1024;
 
 type Chunk<T> = Box<[T; CHUNK as usize]>;
 
@@ -37,7 +37,7 @@ impl<T: Copy + Default> Pool<T> {
     }
 
     fn give_back(&mut self, mut chunk: Chunk<T>) {
-        if self.spare.len() < SPARE_CHUNKS {
+        if self.spare.len() < MAX_SPARE_CHUNKS {
             chunk.fill(T::default());
             self.spare.push(chunk);
         }

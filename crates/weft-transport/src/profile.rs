@@ -70,9 +70,9 @@ impl TransportConfig {
     }
 
     /// Hopper (section 4.1.1): [`Self::irn`] over one path at a time of many, which it leaves when it is congested and
-    /// another is better. The paper's number of packets that may arrive out of order is lost in its text; half of the
-    /// packets in flight at 100 Gb/s and 8 us replaces it. A path is a queue pair, so each has a DCQCN rate of its own
-    /// (section 3.3).
+    /// another is better. The paper's number of packets that may arrive out of order is missing from its text; half of
+    /// the packets in flight at 100 Gb/s and 8 us replaces it. A path is a queue pair, so each has a DCQCN rate of its
+    /// own (section 3.3).
     pub fn hopper() -> Self {
         let irn = Self::irn();
         Self {

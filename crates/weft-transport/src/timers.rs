@@ -17,7 +17,7 @@ pub(crate) enum Timer {
     Congestion,
     /// The time at which a path that is down or idle is probed.
     PathProbe,
-    /// The time at which the handshake packet is retransmitted.
+    /// The time at which the request or the probe of a liveness check is retransmitted, or set-up is given up.
     Handshake,
     /// The time at which a silence is long enough to send a keepalive, to release memory, or to close.
     Idle,

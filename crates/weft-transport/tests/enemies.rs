@@ -14,5 +14,5 @@ fn no_enemy_stops_an_endpoint_or_its_honest_peer() {
         let outcome = std::panic::catch_unwind(|| properties::endpoint(&script));
         honest += u64::from(outcome.unwrap_or_else(|_| panic!("seed {seed}")));
     }
-    assert!(honest > 200, "only {honest} enemies kept to their own address");
+    assert!(honest > 200, "only {honest} attackers used only their own address");
 }

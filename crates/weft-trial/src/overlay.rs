@@ -49,7 +49,7 @@ impl TrialConfig {
     }
 }
 
-/// The reason that a trial cannot be built.
+/// The error of a trial that cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
@@ -74,6 +74,7 @@ pub enum TrialError {
     },
 }
 
+/// A running daemon and its thread. Dropping it stops the daemon.
 #[derive(Debug)]
 struct Running {
     stop: Arc<AtomicBool>,
@@ -90,10 +91,10 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Builds everything and starts a daemon on each host.
+    /// Builds the fabric and the tenants' namespaces, and starts a daemon on each host.
     ///
     /// # Errors
-    /// See [`TrialError`].
+    /// Returns the [`TrialError`] of the first step that failed.
     pub fn up(config: &TrialConfig) -> Result<Self, TrialError> {
         let lab = Lab::up(&config.lab)?;
         for tenant in &config.tenants {
@@ -113,10 +114,14 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Starts the daemon of a host.
+    /// Starts the daemon of a host on which none runs.
     ///
     /// # Errors
-    /// The daemon cannot start.
+    /// Returns `Lab` if the host's namespace cannot be entered, `Daemon` if the daemon cannot start, `Command` if its
+    /// thread cannot start.
+    ///
+    /// # Panics
+    /// Panics if there is no such host.
     pub fn start(&mut self, host: usize) -> Result<(), TrialError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -146,6 +151,9 @@ impl Trial {
     }
 
     /// Stops the daemon of a host; its state is lost.
+    ///
+    /// # Panics
+    /// Panics if there is no such host.
     pub fn stop(&mut self, host: usize) {
         self.daemons[host] = None;
     }
@@ -166,6 +174,9 @@ impl Trial {
     }
 
     /// Returns a tenant's address on a host, the same for every tenant.
+    ///
+    /// # Panics
+    /// Panics if `host` is above 254; a lab has at most 99 leaves.
     pub fn address(host: usize) -> Ipv4Addr {
         Ipv4Addr::new(192, 168, 7, u8::try_from(host + 1).expect("at most 99 leaves"))
     }
@@ -177,10 +188,10 @@ impl Trial {
         command
     }
 
-    /// Starts a program as a tenant on a host. It is killed with the trial.
+    /// Starts a program as a tenant on a host. It is killed when the trial is dropped.
     ///
     /// # Errors
-    /// The program cannot be started.
+    /// Returns `Io` if the namespace cannot be entered or the program cannot be started.
     pub fn spawn(
         &self,
         tenant: &str,
@@ -202,6 +213,7 @@ impl Drop for Running {
     }
 }
 
+/// Returns `true` if an address or an interface is still in use.
 fn is_taken(error: &OpenError) -> bool {
     match error {
         OpenError::Socket(SocketError::Bind { cause, .. }) => {

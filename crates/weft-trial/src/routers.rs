@@ -1,5 +1,5 @@
-//! The routers of a lab, as the route controller knows routers: how each is reached, its ports and
-//! their cables.
+//! The routers of a lab as the route controller's inventory: the command that reaches each router, its ports and their
+//! cables.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,10 +12,10 @@ use weft_units::BitRate;
 /// The rate of a veth pair without a rate limit, as Linux reports it.
 const UNLIMITED: BitRate = BitRate::gbps(10).expect("ten is not zero");
 
-/// Returns the routers of a controller's configuration, those of the lab if it names one.
+/// Returns the routers of a controller's configuration; those of the lab if the configuration names one.
 ///
 /// # Errors
-/// Returns `Inventory` if there is no such lab.
+/// Returns `Inventory` if the lab cannot be opened.
 pub fn inventory(config: &SteerConfig) -> Result<Inventory, SteerError> {
     let Some(name) = &config.lab else { return config.inventory() };
     let lab = Lab::open(name).map_err(|error| SteerError::Inventory(error.into()))?;
@@ -63,7 +63,7 @@ pub fn routers_of(lab: &Lab) -> Inventory {
     Inventory { routers: routers.collect() }
 }
 
-/// Returns the agent address of a lab's router, which is unique in the lab and no host's.
+/// Returns the sFlow agent address of a lab's router. It is unique in the lab, and no host has it.
 fn agent_of(node: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0aff_0000 + u32::try_from(node).expect("a lab has fewer nodes"))
 }

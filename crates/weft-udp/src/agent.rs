@@ -16,9 +16,9 @@ use crate::{Application, Budget, Clock, Driver, ReceiveCounters, Turn, WaitMode,
 /// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// The sockets. `paths` is taken from `transport`.
+    /// The sockets. Their `paths` is replaced by that of `transport`.
     pub sockets: SocketConfig,
-    /// The transport of its connections. Where they may be encrypted, packets keep room for that.
+    /// The transport of its connections. If they may be encrypted, its MTU is reduced by the overhead.
     pub transport: TransportConfig,
     /// The encryption of its connections.
     pub encryption: SealConfig,
@@ -42,7 +42,7 @@ pub struct AgentConfig {
     pub port: Option<PortConfig>,
 }
 
-/// The congestion control of real packets where the settings choose none.
+/// The congestion control of real packets if the settings select none.
 const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Weft;
 
 impl AgentConfig {
@@ -70,10 +70,9 @@ impl AgentConfig {
         self
     }
 
-    /// Returns a transport for real packets on an Ethernet of 1500 bytes. Bursts of 44 packets, as
-    /// many as one system call carries, take one path (`docs/design/agent-sockets.md` gives the
-    /// cost of shorter bursts). The window and the RTO suit a host with a scheduler, whose round
-    /// trips vary by milliseconds.
+    /// Returns a transport configuration for real packets on an Ethernet with an MTU of 1500 bytes. Bursts of 44
+    /// packets, as many as one system call carries, take one path (`docs/design/agent-sockets.md` gives the cost of
+    /// shorter bursts). The window and the RTO suit a host with a scheduler, whose round trips vary by milliseconds.
     pub fn ethernet(paths: u16) -> TransportConfig {
         let bifrost = TransportConfig::bifrost();
         TransportConfig {
@@ -102,13 +101,13 @@ pub enum OpenError {
     /// The sockets could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The operating system gave no random numbers.
+    /// The operating system returned no random numbers.
     #[error("no random numbers from the operating system: {0}")]
     Entropy(#[from] getrandom::Error),
 }
 
-/// One thread's end of the transport. See the crate's front page. After a fork only one of the two
-/// processes may use it: both would number packets alike.
+/// One thread's endpoint with its sockets; the crate's front page has an example. After a fork only one of the two
+/// processes may use it: otherwise both would send the same packet sequence numbers.
 #[derive(Debug)]
 pub struct Agent {
     pub(crate) endpoint: Endpoint,
@@ -169,12 +168,12 @@ impl Agent {
         &self.driver.seals
     }
 
-    /// Appends the keys of its connections to a file from now on; [`SealConfig::key_log`] must ask for them.
+    /// Appends the keys of its connections to a file from now on; [`SealConfig::key_log`] must be `true`.
     pub fn log_keys(&mut self, log: KeyLog) {
         self.driver.key_log = Some(log);
     }
 
-    /// Returns the counters beside those of the engine.
+    /// Returns the counters of received datagrams; the engine has counters of its own.
     pub fn counters(&self) -> ReceiveCounters {
         self.driver.counters()
     }
@@ -189,7 +188,8 @@ impl Agent {
         self.driver.sockets.local()
     }
 
-    /// Takes a turn. If it had nothing to do, waits as configured until `until`, but at most 0.1 s.
+    /// Takes a turn. If it had no work, or the kernel is full, waits as configured until a packet arrives, the kernel
+    /// has room or work is due, but not past `until`, and at most 0.1 s.
     pub fn step(&mut self, application: &mut impl Application, until: Instant) -> Turn {
         let turn = self.turn(application);
         if turn.worked() && self.driver.sockets.outbox.waiting() == 0 {

@@ -1,10 +1,10 @@
-//! The only module that reads the time.
+//! The clocks: the only module of this crate that reads the time.
 
 use rustix::time::{ClockId, clock_gettime};
 use weft_units::Instant;
 
-/// The system's monotonic clock. Its epoch is the machine's boot, so instants of two processes on
-/// one machine can be compared.
+/// The system's monotonic clock (`CLOCK_MONOTONIC`), which starts at the machine's boot, so instants of two processes
+/// on one machine can be compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 
@@ -21,7 +21,7 @@ impl Clock {
     }
 
     /// Returns the wall clock's lead over this clock, nanoseconds. The kernel stamps packets by the
-    /// wall clock; the two drift apart when it is stepped, so each batch calls this again.
+    /// wall clock; the lead changes when that is stepped, so it is read again for each batch.
     #[inline]
     pub fn wall_clock_lead(self) -> u64 {
         nanos(ClockId::Realtime).wrapping_sub(nanos(ClockId::Monotonic))

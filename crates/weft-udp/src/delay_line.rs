@@ -1,5 +1,5 @@
-//! Emulates longer cables: handles each arriving packet some time later. It serves kernels without
-//! netem (`weft-lab`'s front page).
+//! Emulation of longer cables: each arriving packet is handled after a delay. It replaces netem on kernels without it
+//! (`weft-lab`'s front page).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,8 +12,9 @@ use weft_units::{Duration, Instant};
 pub(crate) struct DelayLine {
     /// The delay of each source address.
     delays: BTreeMap<IpAddr, Duration>,
-    /// Ordered by due time, then by arrival.
-    under_way: BTreeMap<(Instant, u64), (Arrival, Vec<u8>)>,
+    /// Delayed datagrams by due time, then by order of arrival.
+    in_flight: BTreeMap<(Instant, u64), (Arrival, Vec<u8>)>,
+    /// Number of datagrams added so far.
     count: u64,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
@@ -24,10 +25,10 @@ impl DelayLine {
         Self { delays, ..Self::default() }
     }
 
-    /// Returns `true` if no packet is delayed.
+    /// Returns `true` if an address has a delay.
     #[inline]
-    pub(crate) fn is_short(&self) -> bool {
-        self.delays.is_empty()
+    pub(crate) fn has_delays(&self) -> bool {
+        !self.delays.is_empty()
     }
 
     /// Adds a datagram from the socket.
@@ -39,17 +40,17 @@ impl DelayLine {
         bytes.extend_from_slice(datagram);
         self.count += 1;
         let arrival = Arrival { received_at: due, ..*arrival };
-        self.under_way.insert((due, self.count), (arrival, bytes));
+        self.in_flight.insert((due, self.count), (arrival, bytes));
     }
 
-    /// Returns the due time of the next datagram.
+    /// Returns the due time of the next datagram, if any.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.under_way.first_key_value().map(|(&(due, _), _)| due)
+        self.in_flight.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    /// Takes a datagram that is due by now.
+    /// Takes the next datagram, if it is due by now.
     pub(crate) fn take(&mut self, now: Instant) -> Option<(Arrival, Vec<u8>)> {
-        let first = self.under_way.first_entry()?;
+        let first = self.in_flight.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_arrive_late_in_order_and_from_each_host_by_its_own_distance() {
+    fn packets_are_delayed_by_host_and_taken_in_order_of_their_due_time() {
         let [near, far]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         let micros = Duration::from_micros;
         let mut line = DelayLine::new([(near, micros(2)), (far, micros(5))].into());

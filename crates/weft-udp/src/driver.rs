@@ -14,21 +14,21 @@ use crate::sockets::Received;
 use crate::{Clock, KeyLog, Node, SocketSet};
 
 /// Distance, in datagrams, from the one being parsed to the one whose header is prefetched.
-const TOUCH_AHEAD: usize = 4;
+const PREFETCH_DISTANCE: usize = 4;
 
-/// The interval at which sockets that only send are read. An arrival there reports that a connection no longer exists,
-/// which would otherwise take a peer timeout to detect.
+/// The interval at which sockets that only send are read. An arrival there is a reset: it reports that a connection no
+/// longer exists, which the endpoint would otherwise detect only by a peer timeout.
 const STRAY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The limits of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Datagrams of one address after which no more are read. At least one batch is.
+    /// Number of datagrams of one address after which no further batch is read. At least one batch is read.
     pub datagrams: usize,
-    /// Packets taken from the node before the sockets are read again: the maximum in the outbox while an ACK waits to be
-    /// read.
+    /// Maximum packets taken from the node before the sockets are read again, less those that wait for the kernel. It
+    /// bounds the packets that are sent while an ACK waits to be read.
     pub packets: usize,
-    /// Strays read from one address at a time.
+    /// Maximum strays read from one address at a time.
     pub strays: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for Budget {
 /// Counters of what a driver received. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ReceiveCounters {
-    /// Datagrams received, of any kind.
+    /// Datagrams received, malformed ones included, except malformed ones on sockets that only send.
     pub datagrams_received: u64,
     /// Datagrams that are no packet of this protocol, or that belong to no connection here.
     pub malformed: u64,
@@ -53,9 +53,9 @@ pub struct ReceiveCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Turn {
-    /// Datagrams that arrived.
+    /// Datagrams that arrived; with delays, those that were due.
     pub received: usize,
-    /// Datagrams that were sent, or wait for the kernel.
+    /// Datagrams that were sent, or wait for room in the kernel.
     pub sent: usize,
 }
 
@@ -100,7 +100,7 @@ impl<S: SocketSet> Driver<S> {
         }
     }
 
-    /// Returns the same driver; if `stamped`, its sockets report the kernel's arrival times.
+    /// Returns the same driver, whose sockets report the kernel's arrival times if `stamped` is `true`.
     #[must_use]
     pub fn with_kernel_timestamps(self, stamped: bool) -> Self {
         Self { kernel_timestamps: stamped, ..self }
@@ -133,16 +133,16 @@ impl<S: SocketSet> Driver<S> {
         self.counters
     }
 
-    /// Returns the time at which the next delayed datagram is due.
+    /// Returns the time at which the next delayed datagram is due; `None` if none is delayed.
     pub fn next_due(&self) -> Option<Instant> {
         self.delay_line.next_due()
     }
 
-    /// Takes one turn without blocking.
+    /// Takes one turn without blocking: reads the sockets, handles timeouts, and sends.
     pub fn turn(&mut self, node: &mut impl Node<S>) -> Turn {
         let addresses = self.sockets.addresses();
         let mut received = (0..addresses).map(|address| self.receive(address, node)).sum();
-        if !self.delay_line.is_short() {
+        if self.delay_line.has_delays() {
             received = self.receive_delayed(node);
         }
         let now = self.now();
@@ -152,9 +152,9 @@ impl<S: SocketSet> Driver<S> {
         Turn { received, sent }
     }
 
-    /// Handles the datagrams that arrived at an address, and returns their number. With many connections they come one
-    /// by one, as no two have the source port and length in common that let the kernel merge them: one batch can be
-    /// too few.
+    /// Handles the datagrams that arrived at an address, and returns their number. It reads several batches, since with
+    /// many connections each message has one datagram: the kernel coalesces only datagrams with the same source port
+    /// and length.
     #[inline]
     pub fn receive(&mut self, address: usize, node: &mut impl Node<S>) -> usize {
         let mut datagrams = 0;
@@ -182,7 +182,7 @@ impl<S: SocketSet> Driver<S> {
         let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
         let (mut datagrams, mut malformed) = (0, 0);
         let Self { sockets, seals, delay_line, .. } = self;
-        let is_delayed = !delay_line.is_short();
+        let is_delayed = delay_line.has_delays();
         'batch: for index in 0..messages {
             let inbox = sockets.inbox(address);
             let received = inbox.message(index);
@@ -193,7 +193,7 @@ impl<S: SocketSet> Driver<S> {
                     break 'batch;
                 }
                 datagrams += 1;
-                touch(bytes, start + TOUCH_AHEAD * segment);
+                prefetch(bytes, start + PREFETCH_DISTANCE * segment);
                 let end = bytes.len().min(start + segment);
                 let datagram = &mut bytes[start..end];
                 if is_delayed {
@@ -224,7 +224,7 @@ impl<S: SocketSet> Driver<S> {
         datagrams
     }
 
-    /// Reads the sockets that only send, if their time has come. Returns `true` if it has.
+    /// Reads the sockets that only send, at most once each millisecond. Returns `true` if it read them.
     #[inline]
     pub fn receive_strays(&mut self, now: Instant, node: &mut impl Node<S>) -> bool {
         if now < self.strays_due {
@@ -251,7 +251,8 @@ impl<S: SocketSet> Driver<S> {
     #[inline]
     pub fn transmit(&mut self, now: Instant, node: &mut impl Node<S>) -> usize {
         self.seals.handle_timeout(now);
-        // What the kernel has no room for waits; more packets of the node would only queue here and age.
+        // Datagrams for which the kernel has no room wait in the outbox; further packets of the node would only queue
+        // behind them.
         let waiting = self.sockets.waiting();
         let room = self.budget.packets.saturating_sub(waiting);
         let sent = node.poll_transmit(now, room, &mut self.sockets, &mut self.seals);
@@ -268,7 +269,7 @@ impl<S: SocketSet> Driver<S> {
     }
 }
 
-/// Returns the arrival data of a message.
+/// Returns the metadata of a received message, as the engine expects it.
 #[inline]
 fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
     Arrival {
@@ -279,10 +280,10 @@ fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
     }
 }
 
-/// Prefetches a byte, if there is one, so that the header at it is cached when it is read: headers lie too far apart
-/// for the hardware prefetcher, and each would be a cache miss (`docs/performance/transport.md`).
+/// Loads the byte at `at`, if there is one, so that the header there is cached when it is parsed: headers lie too far
+/// apart for the hardware prefetcher, and each would be a cache miss (`docs/performance/transport.md`).
 #[inline]
-fn touch(bytes: &[u8], at: usize) {
+fn prefetch(bytes: &[u8], at: usize) {
     if let Some(&first) = bytes.get(at) {
         std::hint::black_box(first);
     }

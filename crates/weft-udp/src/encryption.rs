@@ -15,7 +15,7 @@ use weft_wire::{Cipher, DataHeader, MessageHeader};
 
 use crate::settings::{SettingError, TransportSettings, read_variables};
 
-/// Values that are set; `None` keeps the default.
+/// The settings of encryption; `None` selects the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncryptionSettings {
     /// The mode. `None` with a pre-shared key or peers is [`Mode::Required`].
@@ -61,7 +61,7 @@ impl EncryptionSettings {
         Ok(())
     }
 
-    /// Returns the settings of the variables that `variable` returns by name.
+    /// Returns the settings in environment variables, which `variable` returns by name.
     ///
     /// # Errors
     /// A value is not allowed.
@@ -89,8 +89,7 @@ impl EncryptionSettings {
     /// Returns the configuration, with the keys read from their files.
     ///
     /// # Errors
-    /// A file cannot be read, holds no key, or holds a secret and is readable by others than its
-    /// owner.
+    /// A file cannot be read, holds no key, or holds a secret and others than its owner have permissions.
     pub fn config(&self) -> Result<SealConfig, SettingError> {
         let secret =
             |key, file: &Option<PathBuf>| file.as_deref().map(|file| read_secret(key, file));
@@ -109,14 +108,15 @@ impl EncryptionSettings {
             key_log: self.key_log.is_some(),
             ..default
         };
-        let unsaid = if config.authenticates() { Mode::Required } else { Mode::default() };
-        Ok(SealConfig { mode: self.mode.unwrap_or(unsaid), ..config })
+        let default_mode = if config.authenticates() { Mode::Required } else { Mode::default() };
+        Ok(SealConfig { mode: self.mode.unwrap_or(default_mode), ..config })
     }
 
-    /// Opens the key log file with read permission for its owner only.
+    /// Opens the key log file, which only its owner may read; `None` if the settings have none. A new file gets mode
+    /// 600.
     ///
     /// # Errors
-    /// The file cannot be opened.
+    /// The file cannot be opened, or others than its owner have permissions.
     pub fn open_key_log(&self) -> Result<Option<KeyLog>, SettingError> {
         let Some(path) = &self.key_log else { return Ok(None) };
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
@@ -132,7 +132,7 @@ impl EncryptionSettings {
 pub struct KeyLog(File);
 
 impl KeyLog {
-    /// Appends the keys first used since the last call. On a full disk only these keys are lost.
+    /// Appends the keys first used since the last call. If the write fails, as on a full disk, they are lost.
     pub fn append(&mut self, seals: &mut Seals) {
         while let Some(line) = seals.poll_key_log() {
             let _ = writeln!(self.0, "{line}");
@@ -189,14 +189,17 @@ fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
     SettingError { name: key.to_owned(), value, reason: error.to_string() }
 }
 
-/// Returns the text of a file that only its owner can read.
+/// Returns the text of a file for which only its owner has permissions.
+///
+/// # Errors
+/// The file cannot be read, or others have permissions.
 fn read_secret(key: &str, file: &Path) -> Result<String, SettingError> {
     let mode = fs::metadata(file).map_err(|error| unreadable(key, file, &error))?.mode();
     refuse_readable(key, file, mode)?;
     fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
 }
 
-/// Refuses a file that others can read.
+/// Returns an error if others than the owner have permissions for a file of this mode.
 fn refuse_readable(key: &str, file: &Path, mode: u32) -> Result<(), SettingError> {
     if mode & 0o077 != 0 {
         let reason =
@@ -219,7 +222,7 @@ where
     })
 }
 
-/// Reads the public keys in a file, one a line; text after a key is a comment, as is a line that
+/// Returns the public keys in a file, one a line. Text after a key is a comment, as is a line that
 /// begins with #.
 fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
     let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, &error))?;
@@ -240,8 +243,8 @@ fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
 /// Bytes before a packet's payload that are encrypted with it.
 const HEADERS: usize = DataHeader::LEN + MessageHeader::LEN;
 
-/// Bytes of an AES block. A partial last block takes the library 35 ns more (`weft-seal --bench
-/// seal`), as much as 160 bytes.
+/// Bytes of an AES block. With a partial last block the library takes 35 ns more (`weft-seal --bench seal`), the time
+/// of 160 further bytes.
 const BLOCK: u16 = 16;
 
 const _: () = assert!(
@@ -249,8 +252,9 @@ const _: () = assert!(
     "payload of whole blocks makes packets of whole blocks"
 );
 
-/// Returns the transport's configuration for packets that may be encrypted: they have less room for
-/// payload and take more bytes on the wire; full packets are whole cipher blocks.
+/// Returns the transport's configuration for packets that may be encrypted. Its MTU is smaller by the overhead of
+/// encryption, and such that full packets are whole cipher blocks; its packet overhead is larger. With [`Mode::Off`] it
+/// is unchanged.
 #[must_use]
 pub fn leave_room(
     transport: weft_transport::TransportConfig,
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_from_files_that_only_their_owner_reads() {
+    fn secrets_are_read_only_from_files_that_others_cannot_read() {
         let key = "11".repeat(32);
         let identity = file("identity", 0o600, &format!("{key}\n"));
         let peers = file(

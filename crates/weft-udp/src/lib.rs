@@ -1,13 +1,13 @@
 //! Weft's transport on real packets: UDP sockets, a clock, and the loop between them and the
-//! engine. What daemons and `libibverbs.so.1` build on; measurements are in `weft-perf`.
+//! engine. Daemons and `libibverbs.so.1` build on this crate; measurements are in `weft-perf`.
 //!
 //! A [`Driver`] owns sockets, a clock and keys, and runs a [`Node`]: an engine and its owner. The overlay
 //! and the RDMA device bring nodes of their own (`docs/design/driver.md`). An [`Agent`] is the node that
 //! this crate has, an [`Endpoint`] whose [`Application`] owns the bytes. No privileges are needed.
 //!
 //! A packet's way through this crate: [`Driver::transmit`] has the node write packets, header and
-//! payload, into the [`sockets::Outbox`], which hands everything of one path to the kernel at once; on
-//! the other side [`sockets::Inbox`] receives a batch, and [`Driver::receive`] gives it to the node, which
+//! payload, into the [`sockets::Outbox`], which passes all packets of one path to the kernel in one call; at
+//! the receiver, [`sockets::Inbox`] receives a batch, and [`Driver::receive`] passes it to the node, which
 //! passes headers to the engine and payload to the application.
 //!
 //! # Example

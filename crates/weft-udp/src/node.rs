@@ -14,7 +14,8 @@ use crate::sockets::{Inbox, Sockets};
 ///
 /// A driver is generic over its node, so that every call is direct and may be inlined.
 pub trait Node<S> {
-    /// Handles a datagram, which may be opened in place. Returns `false` if it is none of its protocol.
+    /// Handles a datagram, which may be decrypted in place. Returns `false` if it is malformed: no packet of the node's
+    /// protocol, or of no connection here.
     fn handle_datagram(
         &mut self,
         now: Instant,
@@ -23,8 +24,8 @@ pub trait Node<S> {
         seals: &mut Seals,
     ) -> bool;
 
-    /// Handles a datagram that came to a port which only sends: a peer without a connection's state has no other
-    /// address to answer to. Returns `false` if it is none of its protocol.
+    /// Handles a datagram that arrived at a port which only sends: a peer that has no state of a connection knows no
+    /// other address to answer to. Returns `false` if it is malformed.
     fn handle_stray(
         &mut self,
         now: Instant,
@@ -33,10 +34,12 @@ pub trait Node<S> {
         seals: &mut Seals,
     ) -> bool;
 
-    /// Handles timeouts that are due, events, and its owner's work: once a turn, after all arrivals.
+    /// Handles timeouts that are due, events, and the work of the engine's owner. Called once a turn, after all
+    /// arrivals.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// Writes at most `room` packets to the sockets, sealed. Returns their number.
+    /// Writes at most `room` packets to the sockets, sealed where their connections are encrypted. Returns their
+    /// number.
     fn poll_transmit(
         &mut self,
         now: Instant,
@@ -45,10 +48,10 @@ pub trait Node<S> {
         seals: &mut Seals,
     ) -> usize;
 
-    /// Returns a connection that has ended: its keys are not used any more.
+    /// Returns the next connection that has ended, if any: its keys are not used any more.
     fn poll_ended(&mut self) -> Option<EndedConnection>;
 
-    /// Returns `false` while it takes no datagrams. Those that were read meanwhile are lost.
+    /// Returns `false` while the node accepts no datagrams. Datagrams that were read and not passed to it are lost.
     #[inline]
     fn accepts(&self) -> bool {
         true
@@ -69,17 +72,17 @@ pub trait SocketSet {
     /// Returns the inbox of an address.
     fn inbox(&mut self, address: usize) -> &mut Inbox;
 
-    /// Notes that a host's datagrams came to this address.
+    /// Records that datagrams of host `from` arrived at this address.
     #[inline]
     fn record_arrival(&mut self, _from: IpAddr, _address: usize) {}
 
     /// Returns a datagram that arrived on a socket of this address that only sends, if any, with its source.
     fn stray(&mut self, address: usize) -> Option<(SocketAddr, &mut [u8])>;
 
-    /// Returns the datagrams that the kernel has not accepted yet.
+    /// Returns the number of datagrams that the kernel has not accepted yet.
     fn waiting(&self) -> usize;
 
-    /// Gives all datagrams to the kernel.
+    /// Passes all datagrams to the kernel; those for which it has no room stay.
     fn flush(&mut self);
 }
 

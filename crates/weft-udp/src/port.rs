@@ -1,15 +1,15 @@
-//! A port of a known rate: the agent gives the kernel only what the port can send, so that the
-//! queue is in the engine, as behind a NIC that requests packets when it has room.
+//! A port of a known rate: the agent passes to the kernel only as many packets as the port can send, so that the
+//! queue is in the engine, as with a NIC that requests packets when it has room.
 
 use weft_units::{BitRate, ByteCount, Duration, Instant};
 
-/// Ethernet, IPv4 and UDP headers.
+/// Bytes of Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 14 + 20 + 8;
 
 /// The rate and queue of a host's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// The rate.
+    /// The rate of the link.
     pub rate: BitRate,
     /// The queue's capacity, full packets.
     pub packets: u16,
@@ -21,7 +21,8 @@ pub(crate) struct Port {
     rate: BitRate,
     /// Transmission time of a full packet.
     full: Duration,
-    ahead: Duration,
+    /// Transmission time of a full queue.
+    queue_time: Duration,
     /// The time at which its queue is empty.
     free_at: Instant,
     /// The time at which it has room, if the last request found none.
@@ -31,23 +32,25 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn new(config: PortConfig, mtu: u16) -> Self {
         let full = config.rate.serialization_delay(ByteCount(u64::from(mtu) + 64 + HEADERS));
-        let ahead = full * u64::from(config.packets.max(1));
-        Self { rate: config.rate, full, ahead, free_at: Instant::EPOCH, room_at: None }
+        let queue_time = full * u64::from(config.packets.max(1));
+        Self { rate: config.rate, full, queue_time, free_at: Instant::EPOCH, room_at: None }
     }
 
     /// Returns the number of full packets that it has room for.
     pub(crate) fn room(&mut self, now: Instant) -> usize {
         self.free_at = self.free_at.max(now);
-        let left = (now + self.ahead).since(self.free_at).as_nanos() / self.full.as_nanos().max(1);
-        self.room_at = (left == 0).then(|| self.free_at + self.full - self.ahead);
+        let left =
+            (now + self.queue_time).since(self.free_at).as_nanos() / self.full.as_nanos().max(1);
+        self.room_at = (left == 0).then(|| self.free_at + self.full - self.queue_time);
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// Accounts for a datagram of this many bytes.
+    /// Accounts for a datagram of `datagram` bytes that enters the queue.
     pub(crate) fn take(&mut self, datagram: u16) {
         self.free_at += self.rate.serialization_delay(ByteCount(u64::from(datagram) + HEADERS));
     }
 
+    /// Returns the time at which the queue has room, if [`room`](Self::room) found none.
     pub(crate) fn room_at(&self) -> Option<Instant> {
         self.room_at
     }

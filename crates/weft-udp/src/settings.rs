@@ -1,4 +1,4 @@
-//! Settings of the transport of real packets: a profile, and values that replace the profile's.
+//! Settings of the transport of real packets: a profile, and values that replace those of the profile.
 //! Programs read them from variables (`WEFT_PROFILE`), daemons from a file (`profile = "stellar"`),
 //! commands from options; this module has the one table of keys and the one parser for all of them.
 
@@ -20,8 +20,8 @@ const MTUS: RangeInclusive<u32> = 1_280..=9_000;
 const PATHS: RangeInclusive<u16> = 1..=4_096;
 /// Permitted minimum retransmission timeouts, nanoseconds.
 const RTOS: RangeInclusive<u64> = 1_000..=1_000_000_000;
-/// Permitted rates, bits per second. A burst's duration counts as a round trip's, which is at most
-/// 1 s.
+/// Permitted rates, bits per second. Callers add the transmission time of a burst, 64 KB, to the base round-trip time,
+/// which is at most 1 s: at the minimum rate it is 0.5 s.
 const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
 /// The configuration on which settings are based.
@@ -66,8 +66,8 @@ impl BaseProfile {
         }
     }
 
-    /// Returns the configuration for real packets. `paths` applies to profiles of no published
-    /// system.
+    /// Returns the configuration for real packets. `paths` applies to [`Self::Ethernet`] only: [`Self::Single`] has one
+    /// path, and a published system its own number.
     ///
     /// A published system's values of its own network (packet size, rate, round trip) are replaced
     /// by the host's; its path policy, congestion control, windows, acknowledgements and timeouts
@@ -105,7 +105,7 @@ impl FromStr for BaseProfile {
     }
 }
 
-/// Values that are set; `None` keeps the profile's.
+/// The settings of the transport; `None` selects the value of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportSettings {
     /// The profile.
@@ -114,11 +114,11 @@ pub struct TransportSettings {
     pub policy: Option<path::Kind>,
     /// The congestion control.
     pub congestion: Option<congestion::Kind>,
-    /// Paths of a connection.
+    /// Number of paths of a connection.
     pub paths: Option<u16>,
     /// The minimum retransmission timeout.
     pub rto: Option<Duration>,
-    /// Bytes of a packet with its IP header. The caller subtracts its other headers.
+    /// Bytes of a packet with its IP header. The caller subtracts all headers from it.
     pub mtu: Option<u32>,
     /// Rate of the host's link.
     pub line_rate: Option<BitRate>,
@@ -216,9 +216,9 @@ impl TransportSettings {
         }
     }
 
-    /// Returns the configuration without `mtu` and `line_rate`, which depend on the caller's
-    /// headers and bursts. `paths` applies where neither the settings nor a published profile set a
-    /// number.
+    /// Returns the configuration of these settings except `mtu` and `line_rate`, which the caller applies, since they
+    /// depend on its headers and bursts. `paths` applies if neither the settings nor the profile has a number, as in
+    /// [`BaseProfile::config`].
     pub fn config(&self, paths: u16) -> TransportConfig {
         let base = self.profile.unwrap_or_default().config(paths);
         let Retransmission { rto_min, rto_max, .. } = base.retransmission;
@@ -234,7 +234,7 @@ impl TransportSettings {
         }
     }
 
-    /// Returns `config` as rows of name and value, under the name of its profile.
+    /// Returns `config` as rows of name and value, the first of which is the profile of these settings.
     pub fn describe(&self, config: &TransportConfig) -> Vec<(String, String)> {
         let Retransmission { rto_min, rto_max, backoff, .. } = config.retransmission;
         let doubling = if backoff { ", doubling" } else { "" };
@@ -252,7 +252,8 @@ impl TransportSettings {
         rows.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// Returns `config` in one line: `ethernet (rtt-groups, swift, 128 paths)`.
+    /// Returns the profile of these settings and `config` in one line, such as `ethernet (rtt-groups, swift, 128
+    /// paths)`.
     pub fn label(&self, config: &TransportConfig) -> String {
         let TransportConfig { policy, congestion, paths, .. } = config;
         let profile = self.profile.unwrap_or_default();
@@ -260,6 +261,10 @@ impl TransportSettings {
     }
 }
 
+/// Parses a number in a range.
+///
+/// # Errors
+/// A text with the unit `of` and the range.
 fn within<N>(value: &str, range: RangeInclusive<N>, of: &str) -> Result<N, String>
 where
     N: FromStr + PartialOrd + fmt::Display,
@@ -282,8 +287,8 @@ fn rate(value: &str) -> Result<BitRate, String> {
 mod tests {
     use super::*;
 
-    fn read(said: &[(&str, &str)]) -> Result<TransportSettings, String> {
-        let value = |name: &str| said.iter().find(|(other, _)| *other == name);
+    fn read(variables: &[(&str, &str)]) -> Result<TransportSettings, String> {
+        let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
         TransportSettings::from_environment(|name| value(name).map(|(_, value)| value.into()))
             .map_err(|error| error.to_string())
     }
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_allowed_is_named_with_the_nearest_or_the_range() {
+    fn an_invalid_value_is_refused_with_the_nearest_name_or_the_range() {
         let paths = "not a number of paths from 1 to 4096";
         let rates = "not a rate from 1Mbps to 1000Gbps, such as 200Mbps";
         let times = "not a time from 1us to 1s, such as 4ms";

@@ -1,4 +1,4 @@
-//! One turn of an agent: its endpoint and its application as the [`Node`] of a [driver](crate::Driver).
+//! One turn of an agent: its endpoint and its application are the [`Node`] of a [driver](crate::Driver).
 
 use std::net::SocketAddr;
 
@@ -16,16 +16,15 @@ use crate::{Agent, Node, Turn};
 
 /// The owner of an [`Agent`]: it keeps the bytes of messages and receives events.
 pub trait Application {
-    /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` long. The
-    /// message's bytes must stay unchanged until its `Sent`, or its connection's `Closed`.
+    /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` bytes long. The
+    /// message's bytes must stay unchanged until its [`Event::Acked`], or its connection's [`Event::Closed`].
     fn read(&mut self, connection: ConnectionId, payload: Payload, out: &mut [u8]);
 
     /// Writes a piece of an arriving message to its place. Pieces arrive in any order, each once,
-    /// and always inside `placement.length`. Two pieces of one message number may disagree about
-    /// its length if the peer is hostile.
+    /// and always inside `placement.length`. A hostile peer may state different lengths in two pieces of one message.
     fn place(&mut self, now: Instant, placement: &Placement, bytes: &[u8]);
 
-    /// Handles an event. It may call commands of `endpoint`.
+    /// Handles an event of the endpoint. It may call commands of `endpoint`.
     fn on_event(&mut self, endpoint: &mut Endpoint, now: Instant, event: Event);
 
     /// Runs after all arrivals of a turn and before packets are sent. It may submit messages.
@@ -36,18 +35,18 @@ impl Agent {
     /// Takes one turn without blocking.
     pub fn turn(&mut self, application: &mut impl Application) -> Turn {
         let Self { endpoint, driver, port, .. } = self;
-        driver.turn(&mut Served { endpoint, application, port })
+        driver.turn(&mut AgentNode { endpoint, application, port })
     }
 }
 
 /// An endpoint, its application, and the port that its packets leave through.
-struct Served<'a, A> {
+struct AgentNode<'a, A> {
     endpoint: &'a mut Endpoint,
     application: &'a mut A,
     port: &'a mut Option<Port>,
 }
 
-impl<A: Application> Node<Sockets> for Served<'_, A> {
+impl<A: Application> Node<Sockets> for AgentNode<'_, A> {
     #[inline]
     fn handle_datagram(
         &mut self,
@@ -110,7 +109,7 @@ impl<A: Application> Node<Sockets> for Served<'_, A> {
     }
 }
 
-impl<'d, A: Application> PacketHandler<'d> for Served<'_, A> {
+impl<'d, A: Application> PacketHandler<'d> for AgentNode<'_, A> {
     #[inline]
     fn handle_packet(
         &mut self,
@@ -154,6 +153,7 @@ impl<'d, A: Application> PacketHandler<'d> for Served<'_, A> {
     }
 }
 
+/// Writes a packet's headers and its payload to `out`. Padding is zeros.
 #[inline]
 fn write(
     departure: &Departure,

@@ -1,5 +1,4 @@
-//! The ways of a thread to wait between turns: asleep in the kernel, spinning, or one after the
-//! other.
+//! The ways in which a thread waits between turns: it sleeps in the kernel, spins, or spins and then sleeps.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,13 +13,13 @@ use crate::Clock;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
-    /// Sleep in `ppoll` until a packet or the deadline. Costs a wake-up a packet, and no CPU when
-    /// idle.
+    /// Sleeps in `ppoll` until a packet arrives or the deadline passes. It costs one wake-up for each packet, and no
+    /// CPU time when idle.
     Block,
-    /// Never sleep. Lowest latency on a core of its own; very slow without one.
+    /// Never sleeps: the lowest latency on a core of its own, and very slow without one.
     Poll,
-    /// Spin briefly after work, then sleep. The spin lengthens while it finds work and shrinks to
-    /// zero while it does not, so a starved or idle thread behaves as [`WaitMode::Block`].
+    /// Spins briefly after work, then sleeps. The spin grows while work arrives soon after it and shrinks to
+    /// zero while it does not, so a starved or idle thread behaves as with [`WaitMode::Block`].
     #[default]
     Hybrid,
 }
@@ -49,7 +48,7 @@ impl FromStr for WaitMode {
     }
 }
 
-/// The longest sleep: bounds how late a thread notices that it must stop.
+/// The longest sleep, which bounds the time until a thread notices that it must stop.
 pub const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a longer spin costs more than it
@@ -66,8 +65,9 @@ pub struct Waiter {
     mode: WaitMode,
     clock: Clock,
     spin: Duration,
-    /// The time since which nothing has happened.
+    /// The start of the current spin; `None` after work or a sleep.
     idle_since: Option<Instant>,
+    /// `true` once the thread's timer slack is reduced.
     slack_set: bool,
 }
 
@@ -77,14 +77,14 @@ impl Waiter {
         Self { mode, clock, spin: MIN_SPIN, idle_since: None, slack_set: false }
     }
 
-    /// Notes that a turn found work: the next wait returns at once.
+    /// Records that a turn found work, so that the next wait begins with a spin.
     #[inline]
     pub fn worked(&mut self) {
         self.idle_since = None;
     }
 
-    /// Returns when `readable` may have packets, a `writable` has room, or `until` has passed;
-    /// while it spins, earlier.
+    /// Waits until `readable` has packets, a `writable` has room, or `until` has passed. While the mode spins, it
+    /// returns at once, and the caller takes another turn.
     pub fn wait<'a>(
         &mut self,
         readable: BorrowedFd<'a>,
@@ -96,7 +96,7 @@ impl Waiter {
         self.wait_for(readable.chain(writable), until);
     }
 
-    /// Waits in the same way for two sockets to read from.
+    /// Waits as [`wait`](Self::wait) does, for two sockets to read from.
     pub fn wait_for_either(
         &mut self,
         first: BorrowedFd<'_>,
@@ -116,7 +116,7 @@ impl Waiter {
             return;
         }
         let now = self.clock.now();
-        if self.mode == WaitMode::Hybrid && self.spins_on(now) {
+        if self.mode == WaitMode::Hybrid && self.continues_spin(now) {
             std::hint::spin_loop();
             return;
         }
@@ -124,16 +124,18 @@ impl Waiter {
         if span > Duration::ZERO {
             self.sleep(sockets, (until != Instant::FAR_FUTURE).then_some(span));
         }
-        self.learn(self.clock.now().since(now));
+        self.adapt(self.clock.now().since(now));
     }
 
-    fn spins_on(&mut self, now: Instant) -> bool {
+    /// Returns `true` while the current spin is shorter than its limit; starts one if there is none.
+    fn continues_spin(&mut self, now: Instant) -> bool {
         let idle_since = *self.idle_since.get_or_insert(now);
         now.since(idle_since) < self.spin
     }
 
-    /// Adapts the spin after a sleep of this length that followed a spin without work.
-    fn learn(&mut self, slept: Duration) {
+    /// Adapts the length of the spin after a sleep of `slept`: doubles it after a short sleep, and halves it after a
+    /// spin without work and a long sleep.
+    fn adapt(&mut self, slept: Duration) {
         let spun = self.idle_since.take().is_some();
         if slept < MAX_SPIN {
             self.spin = (self.spin * 2).max(MIN_SPIN);
@@ -154,7 +156,7 @@ impl Waiter {
             sharpen_timers();
         }
         let Some(first) = sockets.next() else { return };
-        let mut watched: [_; WATCHED] = std::array::from_fn(|_| first.clone());
+        let mut watched: [_; MAX_WATCHED] = std::array::from_fn(|_| first.clone());
         let mut count = 1;
         for (slot, socket) in watched[1..].iter_mut().zip(sockets) {
             *slot = socket;
@@ -166,14 +168,14 @@ impl Waiter {
 }
 
 /// Maximum number of sockets watched at once: one or two to read from, and those that are full.
-/// More may be full; the first with room wakes the thread, which then tries all.
-const WATCHED: usize = 8;
+/// If more are full, the first watched one with room wakes the thread, which then tries all.
+const MAX_WATCHED: usize = 8;
 
 /// Waits until one of `readable` is readable, one of `writable` is writable, or `span` has passed. Returns for each of
 /// `readable` whether it is ready.
 ///
 /// # Errors
-/// The kernel's error. An interrupted wait is a short one.
+/// The kernel's error. A wait that a signal interrupts returns early, without an error.
 pub fn wait<'fd>(
     readable: impl Iterator<Item = BorrowedFd<'fd>>,
     writable: impl Iterator<Item = BorrowedFd<'fd>>,
@@ -191,14 +193,13 @@ pub fn wait<'fd>(
     Ok(watched[..readable].iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
-/// Reduces the timer slack. Timers of ordinary threads may be 50 us late (prctl(2),
-/// PR_SET_TIMERSLACK), as long as a delayed ACK waits. If the kernel refuses, only the lateness
-/// stays.
+/// Reduces the calling thread's timer slack to 1 ns. By default timers may be 50 us late (prctl(2), PR_SET_TIMERSLACK),
+/// which is as long as the delay of an ACK. If the kernel refuses, timers stay late.
 pub fn sharpen_timers() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
-/// Converts a duration to the kernel's type.
+/// Converts a duration to the kernel's type; one that is too long becomes the maximum.
 pub fn timespec(span: Duration) -> Timespec {
     let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
     Timespec {

@@ -1,4 +1,4 @@
-//! A peer that forgot everything, over real sockets.
+//! A peer that has lost all state in a restart, over real sockets.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,9 @@ use weft_transport::{
 use weft_udp::{Agent, AgentConfig, Application};
 use weft_units::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Keeps what happened; messages are all zeroes and nobody reads them.
+/// An application that records events. Its messages are zeros, and received payload is dropped.
 #[derive(Default)]
 struct Log(Vec<Event>);
 
@@ -27,15 +27,15 @@ impl Application for Log {
 }
 
 fn agent(local: SocketAddr) -> Agent {
-    let patient =
+    let transport =
         TransportConfig { peer_timeout: Duration::from_secs(60), ..AgentConfig::ethernet(4) };
-    Agent::open(&AgentConfig::new(local, patient).accepting()).unwrap()
+    Agent::open(&AgentConfig::new(local, transport).accepting()).unwrap()
 }
 
-/// Has both take turns until `log`, the first one's, satisfies `done`.
-fn until(ends: [&mut Agent; 2], log: &mut Log, done: impl Fn(&Event) -> bool) {
+/// Runs both agents until an event in `log`, that of the first one, satisfies `done`.
+fn run_until(ends: [&mut Agent; 2], log: &mut Log, done: impl Fn(&Event) -> bool) {
     let [first, second] = ends;
-    let deadline = first.now() + PATIENCE;
+    let deadline = first.now() + TIMEOUT;
     while !log.0.iter().any(&done) {
         assert!(first.now() < deadline, "{:?}", log.0);
         let _ = first.turn(log);
@@ -43,21 +43,21 @@ fn until(ends: [&mut Agent; 2], log: &mut Log, done: impl Fn(&Event) -> bool) {
     }
 }
 
-/// A packet of data does not say where its sender receives, so the answer to one that fits no
-/// connection goes to the socket it left from.
+/// A data packet does not contain its sender's receive port, so the answer to one of an unknown
+/// connection goes to its source port.
 #[test]
-fn a_peer_that_restarted_says_so() {
+fn a_restarted_peer_resets_the_connection() {
     let mut client = agent("127.0.0.1:0".parse().unwrap());
     let mut server = agent("127.0.0.1:0".parse().unwrap());
     let (address, mut log, now) = (server.local(), Log::default(), client.now());
     let connection = client.endpoint().connect(now, address, 0).unwrap();
     let connected = |event: &Event| matches!(event, Event::Connected { .. });
-    until([&mut client, &mut server], &mut log, connected);
+    run_until([&mut client, &mut server], &mut log, connected);
 
     drop(server);
     let mut server = agent(address);
     let message = Message { token: 1, opcode: 0, tag: 0, length: 100_000 };
     client.endpoint().submit(now, connection, message).unwrap();
     let reset = Event::Closed { connection, reason: CloseReason::Reset };
-    until([&mut client, &mut server], &mut log, |event| *event == reset);
+    run_until([&mut client, &mut server], &mut log, |event| *event == reset);
 }

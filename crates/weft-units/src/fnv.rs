@@ -1,4 +1,5 @@
-//! FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv, section 2): the hash of a few bytes where nobody gains by a collision.
+//! FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv, section 2): a hash of short inputs where no attacker gains by a
+//! collision.
 //!
 //! Its values are stored and sent: seeds of recorded runs, a controller's state file, service numbers in requests for
 //! connections. They are the same on every machine and must never change.
@@ -16,20 +17,20 @@ impl Fnv1a {
         Self(Self::BASIS)
     }
 
-    /// Returns a hash that differs for each `seed` from the first byte on; with a seed of zero it is [`new`](Self::new).
+    /// Returns a hash whose initial state is the offset basis XOR `seed`; a seed of zero gives [`new`](Self::new).
     pub const fn seeded(seed: u64) -> Self {
         Self(Self::BASIS ^ seed)
     }
 
-    /// Returns the hash after these bytes. An item wider than a byte counts as one, which takes one step instead of
-    /// several and gives another hash than its bytes.
+    /// Returns the hash after these items, usually bytes. A wider item is hashed in one step, so its hash differs from
+    /// that of its bytes.
     #[must_use]
     pub fn with<T: Into<u64>>(self, items: impl IntoIterator<Item = T>) -> Self {
         let step = |hash: u64, item: T| (hash ^ item.into()).wrapping_mul(Self::PRIME);
         Self(items.into_iter().fold(self.0, step))
     }
 
-    /// Returns the hash.
+    /// Returns the hash of all items so far, 64 bits.
     pub const fn finish(self) -> u64 {
         self.0
     }
@@ -41,7 +42,7 @@ impl Default for Fnv1a {
     }
 }
 
-/// Returns the FNV-1a hash of 32 bits.
+/// Returns the 32-bit FNV-1a hash of `bytes`.
 pub fn fnv1a_32(bytes: impl IntoIterator<Item = u8>) -> u32 {
     const BASIS: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

@@ -2,7 +2,7 @@
 
 use crate::Duration;
 
-/// A histogram of durations from 1 us to 2 s with two buckets per doubling: a quantile is at most half again too high.
+/// A histogram of durations from 1 us to 2 s with two buckets per doubling: a quantile is at most 50 % too high.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u32; Self::BUCKETS],
@@ -16,19 +16,19 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Number of buckets. The first one holds durations shorter than [`Self::MIN_NANOS`] nanoseconds, the last one all that
-    /// exceed the other buckets.
+    /// Number of buckets. The first one counts durations shorter than [`Self::MIN_NANOS`] nanoseconds, the last one
+    /// those of about 2.1 s (2^31 ns) and longer.
     pub const BUCKETS: usize = 44;
     /// The upper end of the first bucket, in nanoseconds.
-    pub const MIN_NANOS: u64 = 1 << Self::LEAST_BITS;
-    const LEAST_BITS: u32 = 10;
+    pub const MIN_NANOS: u64 = 1 << Self::MIN_BITS;
+    const MIN_BITS: u32 = 10;
 
-    /// Adds a duration to its bucket and to the sum.
+    /// Adds a duration to its bucket and to the sum. Both saturate.
     #[inline]
-    pub fn record(&mut self, took: Duration) {
-        let count = &mut self.counts[Self::bucket(took)];
+    pub fn record(&mut self, duration: Duration) {
+        let count = &mut self.counts[Self::bucket(duration)];
         *count = count.saturating_add(1);
-        self.sum = self.sum + took;
+        self.sum = self.sum + duration;
     }
 
     /// Returns the count of each bucket, shortest durations first.
@@ -42,17 +42,17 @@ impl Histogram {
     }
 
     #[inline]
-    fn bucket(took: Duration) -> usize {
-        let nanos = took.as_nanos();
+    fn bucket(duration: Duration) -> usize {
+        let nanos = duration.as_nanos();
         if nanos < Self::MIN_NANOS {
             return 0;
         }
-        let doublings = nanos.ilog2() - Self::LEAST_BITS;
+        let doublings = nanos.ilog2() - Self::MIN_BITS;
         let upper_half = nanos >> (nanos.ilog2() - 1) & 1 == 1;
         (1 + 2 * doublings as usize + usize::from(upper_half)).min(Self::BUCKETS - 1)
     }
 
-    /// Returns the upper end of a bucket; `None` for the last one, which is unbounded.
+    /// Returns the exclusive upper end of a bucket; `None` for the last one, which is unbounded.
     pub const fn upper(bucket: usize) -> Option<Duration> {
         if bucket + 1 >= Self::BUCKETS {
             return None;
@@ -65,8 +65,8 @@ impl Histogram {
         Some(Duration::from_nanos(if whole { 2 * start } else { start + start / 2 }))
     }
 
-    /// Returns the upper end of the bucket that contains the quantile `per_mille`/1000; the start of the last bucket if
-    /// the quantile lies there. Returns `None` if the counts are all zero.
+    /// Returns the upper end of the bucket that contains the quantile `per_mille`/1000 of `counts`, shortest durations
+    /// first; the start of the last bucket if the quantile lies there. Returns `None` if the counts are all zero.
     pub fn quantile(counts: &[u64], per_mille: u64) -> Option<Duration> {
         let total: u64 = counts.iter().sum();
         let wanted = (total * per_mille).div_ceil(1000).max(1);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_at_most_half_too_high() {
+    fn quantiles_are_at_most_50_per_cent_too_high() {
         let mut histogram = Histogram::default();
         (1..=1000).for_each(|micros| histogram.record(Duration::from_micros(micros)));
         let counts = histogram.counts().map(u64::from);

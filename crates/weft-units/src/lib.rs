@@ -9,7 +9,7 @@
 //! let rate: BitRate = "100Gbps".parse()?;
 //! assert_eq!(rate.serialization_delay(ByteCount::kib(4)), Duration::from_nanos(328));
 //!
-//! // The draws of a part depend only on its name and index: a new part does not change them.
+//! // The draws of a part depend only on the run's seed, its name and its index: a new part does not change them.
 //! let run = Seed(1);
 //! assert_eq!(run.child("host", 7).rng().next_u64(), run.child("host", 7).rng().next_u64());
 //! # Ok::<(), weft_units::ParseUnitError>(())

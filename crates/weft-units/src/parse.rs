@@ -10,7 +10,7 @@ use core::str::FromStr;
 
 use crate::{BitRate, ByteCount, Duration, Loss};
 
-/// An error of a text that is not a quantity. It names the text and the expected form.
+/// The error for a text that is not a quantity. It names the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     text: String,
@@ -39,7 +39,8 @@ const SIZES: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-/// Parses `<number>[.<digits>]<unit>` in integer arithmetic. Returns `None` on a syntax error or overflow.
+/// Parses `<number>[.<digits>]<unit>` in integer arithmetic and returns the value in the smallest unit, rounded down.
+/// Returns `None` on a syntax error or overflow.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -142,8 +143,9 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Returns the known name nearest to `typed` if it is near enough to be a typo: an edit distance of at most a third of
-/// the length of `typed`, and at least one.
+/// Returns the known name nearest to `typed` if `typed` may be a typo of it: their edit distance in bytes is at most
+/// one, or at most a third of the length of `typed`. Of several nearest names it returns the first in alphabetical
+/// order.
 pub fn suggest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let nearest = known.into_iter().map(|name| (edit_distance(typed, name), name)).min()?;
     let close = (typed.len() / 3).max(1);
@@ -160,7 +162,7 @@ pub fn unknown_name(kind: &str, typed: &str, known: &[&str]) -> String {
     format!("no {kind} {typed:?}{hint} (known: {})", known.join(", "))
 }
 
-/// Returns the Levenshtein distance over bytes.
+/// Returns the Levenshtein distance of two texts, in bytes.
 fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_read_as_people_write_them() {
+    fn quantities_parse_as_people_write_them() {
         assert_eq!("250us".parse(), Ok(Duration::from_micros(250)));
         assert_eq!("1.5 ms".parse(), Ok(Duration::from_micros(1500)));
         assert_eq!("400Gbps".parse(), Ok(BitRate::gbps(400).unwrap()));
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn quantities_parse_back_from_their_text() {
         for nanos in [0, 1, 999, 1_000, 250_000, 4_000_000, 61_000_000_000] {
             let span = Duration::from_nanos(nanos);
             assert_eq!(span.to_string().parse(), Ok(span));
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_read_as_people_write_them_and_read_back() {
+    fn percentages_parse_as_people_write_them_and_parse_back() {
         for (text, millionths) in
             [("1%", 10_000), ("0.05%", 500), ("100%", 1_000_000), ("0.0001%", 1), ("0%", 0)]
         {
@@ -235,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_percentage_is_refused() {
+    fn invalid_percentages_are_refused() {
         for text in ["1", "101%", "-1%", "%", ".5%", "1.%", "0.00001%", "1e1%", "99999999999%"] {
             assert!(text.parse::<Loss>().is_err(), "{text:?} passed");
         }
     }
 
     #[test]
-    fn an_error_names_the_text_and_what_was_expected() {
+    fn an_error_names_the_text_and_the_expected_form() {
         let error = "fast".parse::<BitRate>().unwrap_err().to_string();
         assert_eq!(error, "\"fast\" is not a rate above zero such as 100Gbps or 25Mbps");
         assert!("0Gbps".parse::<BitRate>().is_err());
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
+    fn the_error_for_an_unknown_name_has_the_nearest_and_all_names() {
         let message = unknown_name("path policy", "oblivous", &["single", "oblivious"]);
         let want =
             r#"no path policy "oblivous", did you mean "oblivious"? (known: single, oblivious)"#;
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_finds_its_neighbour_and_nonsense_finds_nothing() {
+    fn a_typo_gets_the_nearest_name_and_an_unrelated_word_gets_none() {
         assert_eq!(suggest("oblivous", ["single", "oblivious"]), Some("oblivious"));
         assert_eq!(suggest("quux", ["single", "oblivious"]), None);
     }

@@ -9,14 +9,14 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_line(core::ptr::from_ref(value).cast());
 }
 
-/// Starts to fetch every cache line of `value`.
+/// Starts to fetch every cache line of `value` and does not wait for them; see [`prefetch`].
 #[inline(always)]
 pub fn prefetch_all<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
     for offset in (0..size_of::<T>()).step_by(CACHE_LINE) {
         prefetch_line(first.wrapping_add(offset));
     }
-    // A value that starts inside a line may end in one line more, unless its size is at most its alignment.
+    // A value that starts inside a line may end one line later, unless its alignment is a whole line or its own size.
     if align_of::<T>() < CACHE_LINE.min(size_of::<T>()) {
         prefetch_line(first.wrapping_add(size_of::<T>().saturating_sub(1)));
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fetched_early_is_as_it_was() {
+    fn a_prefetch_does_not_change_values() {
         let values = [[7u64; 32]; 4];
         prefetch(&values[1]);
         prefetch_all(&values);

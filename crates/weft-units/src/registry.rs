@@ -5,42 +5,44 @@ use core::fmt;
 
 use crate::unknown_name;
 
-/// The error for a name that no row of a registry has. Its message has the nearest name, if one is near enough to be a
-/// typo, and all names.
+/// The error for a name that no row of a registry has. Its message has the nearest name, if the given one may be a typo
+/// of it, and all names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
-    what: &'static str,
+    kind: &'static str,
     name: String,
     known: &'static [&'static str],
 }
 
 impl UnknownName {
-    /// Returns the error for `name`; `what` says what the rows are, and `known` are their names.
-    pub fn new(what: &'static str, name: &str, known: &'static [&'static str]) -> Self {
-        Self { what, name: name.into(), known }
+    /// Returns the error for `name`. `kind` is the noun for a row in the message, `known` are the names of all rows.
+    pub fn new(kind: &'static str, name: &str, known: &'static [&'static str]) -> Self {
+        Self { kind, name: name.into(), known }
     }
 }
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&unknown_name(self.what, &self.name, self.known))
+        out.write_str(&unknown_name(self.kind, &self.name, self.known))
     }
 }
 
 impl core::error::Error for UnknownName {}
 
-/// For those whose errors are texts.
+/// Converts the error for functions whose errors are texts.
 impl From<UnknownName> for String {
     fn from(error: UnknownName) -> Self {
         alloc::format!("{error}")
     }
 }
 
-/// Declares a registry: an enum, from what its variants are called in error messages and a table with one row for each.
+/// Declares a registry: an enum with the noun that error messages use for its variants, and a table with one row for
+/// each variant.
 ///
 /// A row is either a variant, its name and a description of one line, which begins its documentation, or a variant with
-/// its documentation and its name. A variant may have a number. The enum gets `ALL`, `NAMES`, `name`, [`FromStr`](core::str::FromStr), `Display` and,
-/// with the feature `serde` of this crate, the traits of serde; the first kind of table also gives `about`.
+/// its documentation and its name. A variant may have a number. The enum has `ALL`, `NAMES`, `name`,
+/// [`FromStr`](core::str::FromStr), `Display` and, with the feature `serde` of this crate, the traits of serde; with
+/// the first kind of table it also has `about`.
 ///
 /// ```
 /// weft_units::registry! {
@@ -58,22 +60,22 @@ impl From<UnknownName> for String {
 /// ```
 #[macro_export]
 macro_rules! registry {
-    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $what:literal {
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $noun:literal {
         $($(#[doc = $doc:literal])* $row:ident $(= $number:literal)? => $name:literal, $about:literal;)+
     }) => {
         $crate::registry! {
             $(#[$meta])*
-            $vis enum $kind: $what {
+            $vis enum $kind: $noun {
                 $(#[doc = $about] $(#[doc = $doc])* $row $(= $number)? => $name;)+
             }
         }
 
         impl $kind {
-            /// Returns a one-line description.
+            /// Returns the description of the row, one line.
             $vis const fn about(self) -> &'static str { match self { $(Self::$row => $about),+ } }
         }
     };
-    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $what:literal {
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $noun:literal {
         $($(#[doc = $doc:literal])+ $row:ident $(= $number:literal)? => $name:literal;)+
     }) => {
         $(#[$meta])*
@@ -83,9 +85,9 @@ macro_rules! registry {
         impl $kind {
             /// All rows, in the order of the table.
             $vis const ALL: &'static [Self] = &[$(Self::$row),+];
-            /// Their names.
+            /// The names of all rows, in the order of the table.
             $vis const NAMES: &'static [&'static str] = &[$($name),+];
-            /// Returns its name, as files, the command line and reports have it.
+            /// Returns the name of the row in files, on the command line and in reports.
             $vis const fn name(self) -> &'static str { match self { $(Self::$row => $name),+ } }
         }
 
@@ -94,7 +96,7 @@ macro_rules! registry {
             fn from_str(name: &str) -> Result<Self, $crate::UnknownName> {
                 match name {
                     $($name => Ok(Self::$row),)+
-                    _ => Err($crate::UnknownName::new($what, name, Self::NAMES)),
+                    _ => Err($crate::UnknownName::new($noun, name, Self::NAMES)),
                 }
             }
         }
@@ -109,7 +111,7 @@ macro_rules! registry {
     };
 }
 
-/// Implements serde's traits for a registry's enum, by name.
+/// Implements serde's traits for a registry's enum, whose values are stored by name.
 #[cfg(feature = "serde")]
 #[doc(hidden)]
 #[macro_export]
@@ -138,7 +140,7 @@ macro_rules! serde_by_name {
     };
 }
 
-/// Without serde there is nothing to implement.
+/// Implements nothing, because the feature `serde` is off.
 #[cfg(not(feature = "serde"))]
 #[doc(hidden)]
 #[macro_export]

@@ -1,7 +1,7 @@
 //! The random number generator: SplitMix64 (Steele, Lea and Flood 2014). It has eight bytes of state, costs two
 //! multiplications per draw, and starts only from a seed.
 
-/// A small deterministic generator. No constructor takes entropy.
+/// A small deterministic generator of random numbers. It starts only from a [`Seed`](crate::Seed).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     state: u64,
@@ -30,7 +30,8 @@ impl Rng {
         (self.next_u64() >> 32) as u32
     }
 
-    /// Returns a number in `0..bound` (Lemire 2019, without the rejection step: the bias is below `bound / 2^64`).
+    /// Returns a random number in `0..bound` (Lemire 2019, without the rejection step: the bias is below
+    /// `bound / 2^64`).
     ///
     /// # Panics
     /// Panics if `bound` is zero.
@@ -39,7 +40,7 @@ impl Rng {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// Returns an index in `0..len`.
+    /// Returns a random index in `0..len`.
     ///
     /// # Panics
     /// Panics if `len` is zero.
@@ -56,7 +57,7 @@ impl Rng {
         self.below(denominator) < numerator
     }
 
-    /// Returns a number in `[0, 1)` with 53 random bits.
+    /// Returns a random number in `[0, 1)` with 53 random bits.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 exactly")]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64

@@ -3,12 +3,12 @@
 
 use crate::{Fnv1a, Rng};
 
-/// The one number from which all random draws of a run derive.
+/// A seed: the number from which all random draws of a run, or of a part of it, derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// Returns the child seed of a named part. A further part does not change it.
+    /// Returns the child seed of the part named `part` with number `index`. It depends on nothing else but this seed.
     pub fn child(self, part: &str, index: u64) -> Self {
         // FNV-1a over the name, then SplitMix64's finaliser: FNV alone gives neighbouring indices similar seeds.
         let hash = Fnv1a::seeded(self.0).with(part.bytes()).with(index.to_le_bytes());
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_more_host_leaves_the_other_hosts_draws_alone() {
+    fn one_more_host_does_not_change_the_other_hosts_draws() {
         let run = Seed(42);
         let draw = |host| run.child("host", host).rng().next_u64();
         let before: Vec<_> = (0..4).map(draw).collect();
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_indices_both_matter() {
+    fn a_child_depends_on_seed_name_and_index() {
         let run = Seed(1);
         assert_ne!(run.child("link", 0), run.child("loss", 0));
         assert_ne!(run.child("link", 0), run.child("link", 1));

@@ -3,7 +3,7 @@
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A time in nanoseconds since the run's epoch. Only a driver makes the first one.
+/// A time in nanoseconds since the run's epoch. The first one of a run comes from a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -32,13 +32,14 @@ impl Instant {
         Duration(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the low 32 bits, as a packet's timestamp field carries them. They wrap every 4.29 s.
+    /// Returns the low 32 bits of the nanoseconds, a packet's timestamp field. They wrap every 4.29 s.
     #[expect(clippy::cast_possible_truncation, reason = "the wire carries the low half")]
     pub const fn to_wire(self) -> u32 {
         self.0 as u32
     }
 
-    /// Returns the instant of a 32-bit wire timestamp, provided that it lies within 2.1 s of `self`.
+    /// Returns the instant with the wire timestamp `stamp` that is nearest to `self`. It is the instant that was sent
+    /// if that lies within 2.1 s of `self`.
     pub const fn from_wire(self, stamp: u32) -> Self {
         #[expect(clippy::cast_possible_wrap, reason = "the difference is taken modulo 2^32")]
         let behind = self.to_wire().wrapping_sub(stamp) as i32;
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wire_stamp_is_read_back_across_the_wrap() {
+    fn a_wire_timestamp_is_recovered_across_the_wrap() {
         for nanos in [0, 1, u64::from(u32::MAX) - 5, u64::from(u32::MAX) + 5, 1 << 40] {
             let sent = Instant::from_nanos(nanos);
             let now = sent + Duration::from_micros(900);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_from_the_future_is_in_the_future() {
+    fn a_timestamp_from_the_future_is_in_the_future() {
         let now = Instant::from_nanos(1_000_000);
         assert_eq!(now.from_wire(1_000_500), Instant::from_nanos(1_000_500));
         assert_eq!(now.since(now.from_wire(1_000_500)), Duration::ZERO);

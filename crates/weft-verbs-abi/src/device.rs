@@ -127,7 +127,8 @@ pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
 
-/// The attributes of a device with the later additions to verbs. Weft offers none: only `orig_attr` is not zero.
+/// The attributes of a device with the later additions to verbs. Weft has none of the additions: only `orig_attr`,
+/// `device_cap_flags_ex` and `phys_port_cnt_ex` are not zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_query_device_ex(3)")]

@@ -96,6 +96,6 @@ layouts! {
 }
 
 #[test]
-fn structures_are_laid_out_as_verbs_h_says() {
+fn structures_have_the_layout_of_verbs_h() {
     layouts::compare("infiniband/verbs.h", "libibverbs-dev", &layouts());
 }

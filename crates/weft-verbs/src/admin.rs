@@ -18,7 +18,8 @@ impl Admin {
         Caller::connect(&path).map(Self)
     }
 
-    fn order(&mut self, request: &Request) -> Result<(), CallError> {
+    /// Sends a request whose answer carries no value.
+    fn execute(&mut self, request: &Request) -> Result<(), CallError> {
         match self.0.call(request, &[])?.0 {
             Answer::Done => Ok(()),
             _ => Err(CallError::Nonsense),
@@ -28,14 +29,15 @@ impl Admin {
     /// Makes a device with these limits, for the user `owner` or for the caller.
     ///
     /// # Errors
-    /// The name is taken or invalid, or the user may not.
+    /// The daemon has ended; or it refuses: the name is taken or invalid, a quota is reached, or only root may create a
+    /// device for another user.
     pub fn create(
         &mut self,
         name: &str,
         owner: Option<u32>,
         limits: Amounts,
     ) -> Result<(), CallError> {
-        self.order(&Request::Create { name: name.into(), owner, limits })
+        self.execute(&Request::Create { name: name.into(), owner, limits })
     }
 
     /// Returns every device that this user may use, by name.
@@ -70,6 +72,6 @@ impl Admin {
     /// # Errors
     /// There is no such device, it belongs to another user, or it is in use.
     pub fn delete(&mut self, name: &str, force: bool) -> Result<(), CallError> {
-        self.order(&Request::Delete { name: name.into(), force })
+        self.execute(&Request::Delete { name: name.into(), force })
     }
 }

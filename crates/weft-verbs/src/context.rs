@@ -93,7 +93,7 @@ fn functions(async_fd: c_int) -> verbs_context {
     let context = ibv_context {
         device: (&raw const DEVICE.public).cast_mut(),
         ops,
-        // Programs may duplicate it to share the device in a way that this one does not support.
+        // Programs may duplicate it to share the device between processes, which Weft does not support.
         cmd_fd: async_fd,
         async_fd,
         num_comp_vectors: COMP_VECTORS,

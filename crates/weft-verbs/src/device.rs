@@ -13,8 +13,8 @@ pub(crate) const NAME: &str = "weft0";
 /// The environment variable that names a daemon's device to use instead.
 const VARIABLE: &str = "WEFT_DEVICE";
 
-/// Number of queue pairs, and the other limits that are enforced. libfabric finds limits by asking for more and more
-/// until it is refused.
+/// The limits that the device enforces. libfabric finds a limit by requesting more and more objects until it is
+/// refused.
 pub mod limits {
     #![allow(missing_docs, reason = "each is the field of ibv_device_attr of its name")]
     pub const QP: i32 = 4_096;
@@ -78,12 +78,12 @@ pub(crate) struct Device {
     pub(crate) addresses: Vec<Address>,
     pub(crate) guid: [u8; 8],
     limits: Amounts,
-    way: Way,
+    location: Location,
 }
 
 /// The place of the device.
 #[derive(Debug)]
-enum Way {
+enum Location {
     /// In this process.
     Embedded,
     /// In a daemon, under this name.
@@ -103,22 +103,22 @@ pub(crate) static DEVICE: LazyLock<Device> = LazyLock::new(Device::find);
 impl Device {
     fn find() -> Self {
         let Some(name) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) else {
-            return Self::new(NAME, addresses(), Amounts::default(), Way::Embedded);
+            return Self::new(NAME, addresses(), Amounts::default(), Location::Embedded);
         };
         match describe(&name) {
             Ok(Description { limits, addresses }) => {
                 let addresses = addresses.into_iter().map(Address::from).collect();
-                Self::new(&name, addresses, limits, Way::Attached(name.clone()))
+                Self::new(&name, addresses, limits, Location::Attached(name.clone()))
             }
             Err(error) => {
                 // The program will report that there are no devices; this line gives its user the reason.
                 eprintln!("weft: device {name}: {error}");
-                Self::new(&name, Vec::new(), Amounts::NONE, Way::Refused)
+                Self::new(&name, Vec::new(), Amounts::NONE, Location::Refused)
             }
         }
     }
 
-    fn new(name: &str, addresses: Vec<Address>, limits: Amounts, way: Way) -> Self {
+    fn new(name: &str, addresses: Vec<Address>, limits: Amounts, location: Location) -> Self {
         Self {
             public: ibv_device {
                 _ops: [core::ptr::null(); 2],
@@ -132,20 +132,20 @@ impl Device {
             guid: guid(&addresses),
             addresses,
             limits,
-            way,
+            location,
         }
     }
 
     /// Returns `true` if programs find it.
     pub(crate) const fn is_there(&self) -> bool {
-        !matches!(self.way, Way::Refused)
+        !matches!(self.location, Location::Refused)
     }
 
     /// Returns its name if it is a daemon's.
     pub(crate) fn daemon(&self) -> Option<&str> {
-        match &self.way {
-            Way::Attached(name) => Some(name),
-            Way::Embedded | Way::Refused => None,
+        match &self.location {
+            Location::Attached(name) => Some(name),
+            Location::Embedded | Location::Refused => None,
         }
     }
 
@@ -229,10 +229,11 @@ fn describe(name: &str) -> Result<Description, CallError> {
     }
 }
 
-/// Returns an MTU that every interface of this host carries, bytes: an Ethernet's, or the one `asked` for.
-pub(crate) fn mtu_of(addresses: &[Address], asked: Option<u32>) -> u32 {
-    let most = asked.unwrap_or(ETHERNET_MTU);
-    addresses.iter().map(|address| address.mtu).fold(most, u32::min)
+/// Returns the MTU of the device's packets with their IP header, bytes: the one `requested`, or else an Ethernet's, and
+/// at most that of any interface.
+pub(crate) fn mtu_of(addresses: &[Address], requested: Option<u32>) -> u32 {
+    let limit = requested.unwrap_or(ETHERNET_MTU);
+    addresses.iter().map(|address| address.mtu).fold(limit, u32::min)
 }
 
 /// Returns a string in a field of `N` bytes, with a zero at its end.
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_longer_than_ethernets_where_that_is_asked_for_and_every_interface_carries_it() {
+    fn the_mtu_is_the_requested_one_up_to_that_of_every_interface() {
         let address = |mtu| Address { ip: std::net::Ipv4Addr::LOCALHOST.into(), interface: 1, mtu };
         let wide = [address(65_536), address(9_000)];
         assert_eq!(mtu_of(&wide, None), 1_500);

@@ -48,6 +48,8 @@ unsafe fn mtu(name: *const libc::c_char) -> u32 {
     mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(u32::MAX)
 }
 
+/// Returns the IP address of a socket address; `None` if it is null, link-local or of another family.
+///
 /// # Safety
 /// `address` is null or an address of the family in its `sa_family`.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {

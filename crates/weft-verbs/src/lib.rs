@@ -1,7 +1,8 @@
 //! A drop-in `libibverbs.so.1`: programs written for RDMA hardware run on Weft's software RNIC without recompilation.
 //!
-//! [`weft_verbs_abi`] has the structures of the programs' headers, `exports` the functions they call, [`device`] the
-//! device they find. `symbols/` lists the functions and their versions; `cargo xtask verbs` makes the library.
+//! [`weft_verbs_abi`] has the structures of `verbs.h`; `exports` and `objects` have the functions that programs call,
+//! and [`device`] describes the device that they find. `symbols/` lists the functions and their versions; `cargo xtask
+//! verbs` makes the library.
 //!
 //! A program calls the C interface:
 //!

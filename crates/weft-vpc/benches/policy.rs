@@ -1,6 +1,6 @@
 //! The cost of a decision on a frame: `cargo bench -p weft-vpc --bench policy`.
 //!
-//! Nanoseconds per operation, the best of seven rounds: other work on the machine can only add time.
+//! Prints nanoseconds per operation, the minimum of seven rounds: other work on the machine can only add time.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,6 +17,7 @@ const ROUNDS: u32 = 7;
 /// Number of frames used in rotation, so that neither the branch predictor nor the cache learns one answer.
 const FRAMES: usize = 1024;
 
+/// Returns the time of an operation, nanoseconds: the minimum of [`ROUNDS`] rounds.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn nanoseconds(operations: u32, mut operation: impl FnMut(usize)) -> f64 {
     let mut next = 0;
@@ -31,7 +32,7 @@ fn nanoseconds(operations: u32, mut operation: impl FnMut(usize)) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the time that `make` takes, milliseconds, and its result.
+/// Returns the time that `make` takes, milliseconds, and the result of `make`.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn timed<T>(make: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
@@ -166,14 +167,14 @@ fn main() {
             .collect();
         let frames: Vec<_> =
             bytes.iter().map(|bytes| Frame::parse(bytes, bytes.len()).expect("a frame")).collect();
-        let mut judge = |index: usize| {
+        let mut evaluate_frame = |index: usize| {
             let verdict =
                 groups.evaluate(Direction::Ingress, &frames[index], &bytes[index], Time::EPOCH);
             assert!(black_box(verdict).is_ok(), "everything may come");
         };
-        (0..count).for_each(&mut judge);
+        (0..count).for_each(&mut evaluate_frame);
         // The frames are far apart, so that no connection is still in the cache.
-        let ns = nanoseconds(200_000, |index| judge(index * (count / FRAMES)));
+        let ns = nanoseconds(200_000, |index| evaluate_frame(index * (count / FRAMES)));
         println!("{:<22} {count:>11} {ns:>5.1}", "a connection's frame");
     }
 }

@@ -1,8 +1,9 @@
 //! The memory cost of 100,000 pairs of vNICs: two switches, where every port of one sends to every port of
 //! the other (BIFROST, section 6.3). `cargo bench -p weft-vpc --bench scale -- [ports of a host]`
 //!
-//! Resident bytes per end: once set up; while each has frames in flight; and after a rest. Then the memory that a
-//! sender holds for one connection, by its rate (figure 22).
+//! Prints the resident memory of an end: after set-up, idle; and after all ends have been active at once. Then it
+//! prints the memory of a frame in flight, and the memory that a sender holds for one connection, by its rate (figure
+//! 22).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -143,7 +144,7 @@ impl Hosts {
         count
     }
 
-    /// Runs until nothing moves and everything is acknowledged, or `limit` has passed.
+    /// Runs until no packet and no timer is left, at most for `limit`.
     fn run_until_idle(&mut self, limit: Duration) {
         let until = self.now + limit;
         while self.now < until {
@@ -166,7 +167,7 @@ fn resident() -> usize {
 /// Number of frames of one connection in flight at once: the send window.
 const WINDOW: u32 = 512;
 
-/// Sets up connections from `ports` to `ports` and lets them become idle.
+/// Sets up a connection for each pair of `ports` ports and waits until all are idle.
 fn idle(hosts: &mut Hosts, ports: u32) {
     for from in 0..ports {
         (0..ports).for_each(|to| hosts.send(from, to));
@@ -176,8 +177,8 @@ fn idle(hosts: &mut Hosts, ports: u32) {
     assert_eq!(hosts.tenants[1].seen, (ports * ports) as usize, "every pair carried its frame");
 }
 
-fn print(what: &str, bytes: usize, ends: usize) {
-    println!("{what:52} {:9.1} {:9}", bytes as f64 / f64::from(1 << 20), bytes / ends);
+fn print(label: &str, bytes: usize, ends: usize) {
+    println!("{label:52} {:9.1} {:9}", bytes as f64 / f64::from(1 << 20), bytes / ends);
 }
 
 fn many(ports: u32) {

@@ -65,7 +65,7 @@ pub enum AclError {
         /// The unknown name and the known names.
         problem: String,
     },
-    /// With its sets the list has more than [`Acl::MAX_ENTRIES`] entries.
+    /// The list, with its sets, has more than [`Acl::MAX_ENTRIES`] entries in one direction.
     #[error("{list}: with its sets it has more than {} entries", Acl::MAX_ENTRIES)]
     TooMany {
         /// The list's name.
@@ -106,13 +106,13 @@ pub struct Explanation<'a> {
 }
 
 impl Acl {
-    /// Largest number of entries; a rule with sets has one for each pair of their prefixes.
+    /// Maximum number of entries of each direction; a rule with sets has one for each pair of their prefixes.
     pub const MAX_ENTRIES: usize = 1 << 20;
 
     /// Creates a list from its rules and the addresses of the sets they name.
     ///
     /// # Errors
-    /// The first rule that contradicts itself or names an unknown set, or more than
+    /// The first rule that contradicts itself or names an unknown set, or the first beyond
     /// [`MAX_ENTRIES`](Self::MAX_ENTRIES).
     pub fn new(config: &AclConfig, sets: &Sets) -> Result<Self, AclError> {
         let mut rules = config.rules.clone();
@@ -174,6 +174,7 @@ impl Acl {
         &self.name
     }
 
+    /// Returns the decision on a frame without counting it.
     fn decide(&self, direction: Direction, frame: &Frame) -> Decision {
         match &frame.network {
             Network::Ip(ip) if !neighbour::is_discovery(ip) => {
@@ -184,6 +185,7 @@ impl Acl {
         }
     }
 
+    /// Returns the decision on an IP packet with these header fields without counting it.
     pub(crate) fn decide_headers(&self, direction: Direction, headers: &Headers) -> Decision {
         let rule = self.classifiers[direction as usize].first(headers);
         let action = rule.map_or(self.default, |rule| self.rules[rule as usize].action);

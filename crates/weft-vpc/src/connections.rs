@@ -1,5 +1,6 @@
-//! Connections that pass a port, so that replies pass where requests did: each one's originator, state and expiry.
-//! Time-outs are those that RFC 5382, 4787 and 5508 require of middleboxes.
+//! Connection tracking of a port, so that replies pass where requests did: the originator, state and expiry of each
+//! connection. The timeouts follow RFC 5382, 4787 and 5508, except that those of UDP without a reply and of TCP after a
+//! reset are shorter.
 //!
 //! The table has a fixed limit. A full table evicts connections without a reply for new ones; if all have a reply,
 //! it refuses new ones.
@@ -57,10 +58,12 @@ impl Default for ConnectionsConfig {
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum ConnectionState {
     /// UDP or another protocol; no packet came back.
     UdpUnreplied,
+    /// UDP or another protocol; both sides have sent.
     UdpEstablished,
+    /// An ICMP query.
     Icmp,
     Tcp(TcpState),
 }
@@ -69,12 +72,13 @@ enum Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     tuple: Tuple,
-    /// The side that began it.
+    /// The side that sent its first packet.
     pub(crate) originator: Side,
-    /// The direction in which it began: packets of its originator go no other way.
+    /// The direction of the originator's packets.
     direction: Direction,
-    progress: Progress,
-    until: Instant,
+    state: ConnectionState,
+    /// The time at which it expires.
+    expires_at: Instant,
     /// The generation of the rules that allowed it; the rules are applied again when the generation changes.
     pub(crate) generation: u32,
 }
@@ -92,10 +96,10 @@ pub(crate) struct Connections {
     cursor: usize,
 }
 
-/// Slots scanned when a connection is added: more than one, so that expired ones are removed faster than new ones
-/// come.
+/// Number of slots scanned when a connection is added: more than one, so that expired ones are removed faster than new
+/// ones come.
 const SLOTS_SCANNED: usize = 4;
-/// Slots scanned for one to evict when the table is full.
+/// Maximum number of slots scanned for a connection to evict when the table is full.
 const SLOTS_SCANNED_WHEN_FULL: usize = 256;
 
 impl Connections {
@@ -128,6 +132,7 @@ impl Connections {
         hasher.finish()
     }
 
+    /// Returns the slot of a tuple's connection, expired or not.
     fn slot(&self, tuple: &Tuple) -> Option<u32> {
         let same = |slot: &u32| self.at(*slot).is_some_and(|known| known.tuple == *tuple);
         self.index.find(Self::hash(self.secret, tuple), same).copied()
@@ -139,31 +144,32 @@ impl Connections {
 
     /// Returns the connection of a packet unless it is unknown or expired.
     pub(crate) fn find(&self, tuple: &Tuple, now: Instant) -> Option<&Connection> {
-        self.at(self.slot(tuple)?).filter(|known| now < known.until)
+        self.at(self.slot(tuple)?).filter(|known| now < known.expires_at)
     }
 
     /// Returns the connection of a packet, mutable, unless it is unknown or expired.
     pub(crate) fn find_mut(&mut self, tuple: &Tuple, now: Instant) -> Option<&mut Connection> {
         let slot = self.slot(tuple)?;
-        self.slots[slot as usize].as_mut().filter(|known| now < known.until)
+        self.slots[slot as usize].as_mut().filter(|known| now < known.expires_at)
     }
 
     /// Updates a connection's state and expiry for a packet from `from`.
     pub(crate) fn advance(&mut self, tuple: &Tuple, from: Side, tcp: Option<&Tcp>, now: Instant) {
         let config = self.config;
         let Some(known) = self.find_mut(tuple, now) else { return };
-        let answer = from != known.originator;
-        match (&mut known.progress, tcp) {
-            (Progress::Tcp(state), Some(tcp)) => state.advance(tcp, answer),
-            (progress @ Progress::UdpUnreplied, _) if answer => {
-                *progress = Progress::UdpEstablished
+        let is_reply = from != known.originator;
+        match (&mut known.state, tcp) {
+            (ConnectionState::Tcp(state), Some(tcp)) => state.advance(tcp, is_reply),
+            (state @ ConnectionState::UdpUnreplied, _) if is_reply => {
+                *state = ConnectionState::UdpEstablished
             }
             _ => {}
         }
-        known.until = now + known.progress.lifetime(&config);
+        known.expires_at = now + known.state.lifetime(&config);
     }
 
-    /// Adds a connection that `originator` begins. Returns `false` if the table is full.
+    /// Adds a connection that `originator` begins, in place of an earlier one of the same tuple. Returns `false` if the
+    /// table is full.
     pub(crate) fn add(
         &mut self,
         tuple: Tuple,
@@ -173,17 +179,17 @@ impl Connections {
         now: Instant,
     ) -> bool {
         self.remove(&tuple);
-        self.clear(SLOTS_SCANNED, now);
+        self.sweep(SLOTS_SCANNED, now);
         if self.index.len() >= self.config.most && !self.make_room(now) {
             return false;
         }
-        let progress = match tcp {
-            Some(tcp) => Progress::Tcp(TcpState::begin(tcp)),
-            None if tuple.is_icmp() => Progress::Icmp,
-            None => Progress::UdpUnreplied,
+        let state = match tcp {
+            Some(tcp) => ConnectionState::Tcp(TcpState::begin(tcp)),
+            None if tuple.is_icmp() => ConnectionState::Icmp,
+            None => ConnectionState::UdpUnreplied,
         };
-        let until = now + progress.lifetime(&self.config);
-        let connection = Connection { tuple, originator, direction, progress, until, generation };
+        let expires_at = now + state.lifetime(&self.config);
+        let connection = Connection { tuple, originator, direction, state, expires_at, generation };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("a table of at most 2^32 connections")
@@ -200,11 +206,12 @@ impl Connections {
 
     pub(crate) fn remove(&mut self, tuple: &Tuple) {
         if let Some(slot) = self.slot(tuple) {
-            self.take(slot);
+            self.remove_slot(slot);
         }
     }
 
-    fn take(&mut self, slot: u32) {
+    /// Removes the connection in a slot that is taken.
+    fn remove_slot(&mut self, slot: u32) {
         let known = self.slots[slot as usize].take().expect("an indexed slot is taken");
         let hash = Self::hash(self.secret, &known.tuple);
         let entry = self.index.find_entry(hash, |known| *known == slot);
@@ -213,11 +220,11 @@ impl Connections {
     }
 
     /// Scans the next `count` slots and removes expired connections.
-    pub(crate) fn clear(&mut self, count: usize, now: Instant) {
+    pub(crate) fn sweep(&mut self, count: usize, now: Instant) {
         for _ in 0..count.min(self.slots.len()) {
             let slot = self.advance_cursor();
-            if self.slots[slot as usize].as_ref().is_some_and(|known| known.until <= now) {
-                self.take(slot);
+            if self.slots[slot as usize].as_ref().is_some_and(|known| known.expires_at <= now) {
+                self.remove_slot(slot);
             }
         }
     }
@@ -232,8 +239,8 @@ impl Connections {
         for _ in 0..SLOTS_SCANNED_WHEN_FULL.min(self.slots.len()) {
             let slot = self.advance_cursor();
             let known = self.slots[slot as usize].as_ref();
-            if known.is_some_and(|known| known.until <= now || known.progress.is_unreplied()) {
-                self.take(slot);
+            if known.is_some_and(|known| known.expires_at <= now || known.state.is_unreplied()) {
+                self.remove_slot(slot);
                 return true;
             }
         }
@@ -251,11 +258,12 @@ impl Connection {
     pub(crate) fn may_reopen(&self, tcp: Option<&Tcp>) -> bool {
         let opens =
             tcp.is_some_and(|tcp| tcp.flags.any(TcpFlags::SYN) && !tcp.flags.any(TcpFlags::ACK));
-        matches!(self.progress, Progress::Tcp(state) if opens && state.is_over())
+        matches!(self.state, ConnectionState::Tcp(state) if opens && state.is_over())
     }
 }
 
-impl Progress {
+impl ConnectionState {
+    /// Returns the idle timeout of a connection in this state.
     const fn lifetime(self, config: &ConnectionsConfig) -> Duration {
         match self {
             Self::UdpUnreplied => config.unanswered,
@@ -267,6 +275,8 @@ impl Progress {
         }
     }
 
+    /// Returns `true` if a full table may evict the connection: UDP and TCP without a reply, ICMP, and TCP
+    /// after a reset.
     const fn is_unreplied(self) -> bool {
         match self {
             Self::UdpUnreplied | Self::Icmp => true,

@@ -1,4 +1,4 @@
-//! The direction of a frame, in the clouds' terms.
+//! The direction of a frame, named as in the security groups of cloud providers.
 
 use core::fmt;
 use core::str::FromStr;
@@ -26,7 +26,7 @@ impl Direction {
         }
     }
 
-    /// Returns the name used in texts.
+    /// Returns the direction's name in rules and in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",

@@ -13,7 +13,7 @@ use crate::{Frame, TcpFlags, protocol};
 pub(crate) const ALICE: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const BOB: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 
-/// A frame from Alice to Bob.
+/// Returns a frame from Alice to Bob.
 pub(crate) fn ethernet(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     between(ALICE, BOB, ethertype, payload)
 }

@@ -1,7 +1,7 @@
 //! A tenant's frame as the switch parses it: its addresses and the offset of each header.
 //!
 //! The parser trusts no length: it checks each against the given bytes and the frame's own length, so all parsed
-//! headers lie within the frame. It does not check checksums; the receiver does. A protocol that it does not know
+//! headers lie within the frame. It does not check checksums; the receiver does. A protocol that it does not parse
 //! is no error but [`Network::Other`]; a frame that contradicts itself is an error.
 
 use core::net::Ipv4Addr;
@@ -20,7 +20,7 @@ pub use transport::{Icmp, Tcp, TcpFlags, Transport, Udp};
 /// The headers of a frame. Offsets count from the first byte of the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The destination, perhaps a group address.
+    /// The destination; may be a group address.
     pub destination: MacAddr,
     /// The sender, never a group address.
     pub source: MacAddr,
@@ -175,7 +175,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Parses a frame after its virtio-net header; `len` counts both.
+    /// Parses a frame after its virtio-net header; `len` counts both, bytes.
     ///
     /// # Errors
     /// The errors of [`parse`](Self::parse), and `Header` for an invalid virtio-net header.
@@ -197,7 +197,7 @@ impl Frame {
 }
 
 impl FrameError {
-    /// Returns a short name for counters: one word a variant, independent of its fields.
+    /// Returns a short name for counters: one word for each variant, independent of its fields.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Header(error) => error.reason(),
@@ -213,7 +213,7 @@ impl FrameError {
     }
 }
 
-/// The EtherType of a provider's tag around the customer's (IEEE 802.1ad).
+/// The EtherType of a service provider's tag, which precedes the customer's (IEEE 802.1ad).
 const SERVICE_TAG: EtherType = EtherType(0x88a8);
 const MAX_TAGS: usize = 2;
 const TAG_LEN: usize = 4;

@@ -1,7 +1,7 @@
 //! The gateway of a tenant's network: the router between its subnets.
 //!
 //! Every host is the gateway, at the same Ethernet address, so that a packet takes no detour: the sender's host
-//! finds the machine of the next hop and writes its address into the frame as it leaves. Tenants see a router
+//! finds the machine of the next hop and writes its address into the frame when the frame leaves. Tenants see a router
 //! (RFC 1812): packets come from its address, with the hop limit one lower.
 
 use core::net::IpAddr;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_goes_on_from_the_gateway_with_a_hop_less() {
+    fn the_gateway_forwards_a_packet_with_one_hop_less() {
         for hop_limit in [2, 64, 255] {
             // Checksums of all kinds, also with a carry.
             for identification in (0..=u16::MAX).step_by(97) {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_not_for_the_gateway_stay_what_they_are() {
+    fn frames_that_are_not_for_the_gateway_stay_unchanged() {
         let [v4, v6] = syn();
         for bytes in [v4, v6, between(BOB, MacAddr::BROADCAST, EtherType::ARP, &[0; 28])] {
             let mut after = bytes.clone();

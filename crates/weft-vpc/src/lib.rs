@@ -18,7 +18,7 @@
 //! #     bytes
 //! # }
 //!
-//! // What a tenant may receive: DNS, nothing else.
+//! // The tenant may receive DNS and nothing else.
 //! let config = AclConfig {
 //!     name: "edge".into(),
 //!     default: Action::Deny,

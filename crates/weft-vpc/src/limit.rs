@@ -1,9 +1,9 @@
 //! Rate limits of a port: token buckets over bytes and over frames, one pair for each direction.
 //!
-//! A bucket is exact: it counts tokens in billionths of a bit (or of a frame), the unit that a rate gives in a
-//! nanosecond, so nothing is rounded and hours add up to the last frame. A limiter passes or drops a frame at once;
-//! waiting is the sender's task. BIFROST marks the frames dropped here, so that the sender slows down (section
-//! 7.1).
+//! A bucket is exact: it counts tokens in billionths of a bit (or of a frame), so that the tokens of each nanosecond
+//! are an integer, nothing is rounded, and hours add up to the last frame. A limiter passes or drops a frame at once;
+//! it queues none. BIFROST reports a frame dropped here to its sender as a congestion mark, so that the sender slows
+//! down (section 7.1).
 
 use core::num::NonZeroU64;
 
@@ -87,7 +87,7 @@ pub struct Limiter {
 /// The frames that a limit did not let pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Number of frames; a super-frame counts as those that it is cut into.
+    /// Number of frames; a super-frame counts as the frames that it is cut into.
     pub frames: u64,
     /// Their bytes.
     pub bytes: ByteCount,
@@ -115,8 +115,9 @@ impl Limiter {
         Ok(Self { limit, bits, frames, dropped: Dropped::default() })
     }
 
-    /// Returns `true` if a frame passes, or all `frames` of a super-frame of `len` bytes. One that
-    /// is longer than the burst passes when the bucket is full, and the bucket's level then becomes negative.
+    /// Returns `true` if a frame of `len` bytes passes, which counts as `frames` frames if it is a super-frame;
+    /// otherwise counts it as dropped. A frame longer than the burst passes when the bucket is full, and the bucket's
+    /// level then becomes negative.
     pub fn admit(&mut self, len: ByteCount, frames: u64, now: Instant) -> bool {
         let bits = len.0.saturating_mul(8);
         let passes = self.bits.as_mut().is_none_or(|bucket| bucket.holds(bits, now))
@@ -166,8 +167,9 @@ struct Bucket {
     /// Tokens per second.
     rate: u64,
     capacity: i128,
-    /// Negative after something larger than the capacity has passed.
+    /// Negative after a frame larger than the capacity has passed.
     level: i128,
+    /// The time up to which tokens were added.
     filled: Instant,
 }
 
@@ -179,6 +181,7 @@ impl Bucket {
         Self { rate, capacity, level: capacity, filled: now }
     }
 
+    /// Adds the tokens that have accrued until `now`.
     fn fill(&mut self, now: Instant) {
         let elapsed: Duration = now.since(self.filled);
         let gained = i128::from(elapsed.as_nanos()) * i128::from(self.rate);
@@ -186,6 +189,7 @@ impl Bucket {
         self.filled = self.filled.max(now);
     }
 
+    /// Returns `true` if there are `tokens` tokens, or the bucket is full.
     fn holds(&mut self, tokens: u64, now: Instant) -> bool {
         self.fill(now);
         self.level >= (i128::from(tokens) * BILLION).min(self.capacity)
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_back_gives_nothing() {
+    fn time_that_goes_back_adds_no_tokens() {
         let mut limiter = limiter("8Mbps", 1000);
         assert!(limiter.admit(ByteCount(1000), 1, at(5_000_000)));
         assert!(!limiter.admit(ByteCount(1), 1, at(0)));
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn another_limit_does_not_give_the_burst_again() {
+    fn a_replaced_limit_does_not_refill_the_burst() {
         let mut limiter = limiter("8Mbps", 3000);
         assert!(limiter.admit(ByteCount(3000), 1, at(0)));
         let wider = Limit { burst: Some(ByteCount(4000)), ..limiter.limit() };
@@ -307,7 +311,7 @@ mod tests {
 
     /// Checks that no window has more than the burst and the rate's bytes.
     #[test]
-    fn no_window_holds_more_than_it_may() {
+    fn no_time_window_has_more_bytes_than_burst_and_rate_allow() {
         for index in 0..100 {
             let mut rng = Seed(3).child("limit", index).rng();
             let rate = 1 + rng.below(10_000_000_000);

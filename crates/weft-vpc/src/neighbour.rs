@@ -1,8 +1,8 @@
 //! Address resolution: requests of ARP (RFC 826) and of IPv6's neighbour discovery (RFC 4861), the addresses
 //! that they announce, and their replies.
 //!
-//! Messages of neighbour discovery count only if they pass the checks of RFC 4861, section 7.1, so that
-//! damaged ones and ones from beyond a router are ignored.
+//! Messages of neighbour discovery are used only if they pass the checks of RFC 4861, section 7.1: damaged messages and
+//! messages from beyond a router are ignored.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,26 +30,27 @@ pub(crate) const fn is_discovery(ip: &Ip) -> bool {
 
 /// A request for an address, sent to a group or to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum AddressRequest {
     /// An ARP request of `sender` for `target`.
     Arp { sender: Ipv4Addr, target: Ipv4Addr },
     /// A neighbour solicitation; a sender without address checks for a duplicate (RFC 4862, section 5.4).
     Solicitation { sender: Ipv6Addr, target: Ipv6Addr },
 }
 
-/// Returns a frame's request to a group or the gateway. Requests to one machine are refreshes (RFC 4861, 7.3).
-pub(crate) fn question(frame: &Frame, bytes: &[u8]) -> Option<Question> {
+/// Returns the address request in a frame to a group or the gateway; `None` for other frames. Requests to one machine
+/// are refreshes (RFC 4861, section 7.3).
+pub(crate) fn address_request(frame: &Frame, bytes: &[u8]) -> Option<AddressRequest> {
     if !frame.destination.is_group() && frame.destination != GATEWAY {
         return None;
     }
     match &frame.network {
         Network::Arp(Arp { operation: ARP_REQUEST, sender, target, .. }) if sender != target => {
-            Some(Question::Arp { sender: *sender, target: *target })
+            Some(AddressRequest::Arp { sender: *sender, target: *target })
         }
         Network::Ip(ip) => {
             let message = discovery(frame, ip, bytes, SOLICITATION)?;
             let IpAddr::V6(sender) = ip.source else { return None };
-            Some(Question::Solicitation { sender, target: message.target })
+            Some(AddressRequest::Solicitation { sender, target: message.target })
         }
         _ => None,
     }
@@ -72,11 +73,11 @@ pub(crate) fn announced(frame: &Frame, bytes: &[u8]) -> Option<(IpAddr, MacAddr)
         }
         _ => return None,
     };
-    let nobody = match address {
+    let unusable = match address {
         IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
     };
-    (mac == frame.source && !nobody).then_some((address, mac))
+    (mac == frame.source && !unusable).then_some((address, mac))
 }
 
 /// The content of a solicitation or an advertisement.
@@ -88,13 +89,13 @@ struct Discovery<'a> {
 /// Returns the message of neighbour discovery of type `kind`, if it passes the checks.
 fn discovery<'a>(frame: &Frame, ip: &Ip, bytes: &'a [u8], kind: u8) -> Option<Discovery<'a>> {
     let Transport::Icmp(icmp) = ip.transport else { return None };
-    let counts = ip.protocol == protocol::ICMPV6
+    let is_valid = ip.protocol == protocol::ICMPV6
         && (icmp.kind, icmp.code) == (kind, 0)
         && ip.hop_limit == HOP_LIMIT
         && ip.fragment.is_none()
         && bytes.len() == frame.len as usize
         && offload::verify(bytes, frame).is_ok();
-    if !counts {
+    if !is_valid {
         return None;
     }
     let start = usize::from(ip.transport_offset);
@@ -118,18 +119,20 @@ impl Discovery<'_> {
         })
     }
 
+    /// Returns `true` if the options fill the message exactly.
     fn options_add_up(&self) -> bool {
         let len: usize = self.options().map(|(_, content)| content.len() + 2).sum();
         len == self.options.len()
     }
 
+    /// Returns the Ethernet address in the first option of type `kind`.
     fn link(&self, kind: u8) -> Option<MacAddr> {
         let content = self.options().find(|(found, _)| *found == kind)?.1;
         content.first_chunk().copied().map(MacAddr)
     }
 }
 
-impl Question {
+impl AddressRequest {
     /// Returns the requested address.
     pub(crate) fn target(&self) -> IpAddr {
         match *self {
@@ -138,32 +141,31 @@ impl Question {
         }
     }
 
-    /// Returns the frame in which `mac` replies to the sender of `frame` that it has the address, with the
-    /// request's VLAN tags.
-    pub(crate) fn answer(&self, frame: &Frame, bytes: &[u8], mac: MacAddr) -> Vec<u8> {
-        let mut answer = bytes[..usize::from(frame.network_offset)].to_vec();
+    /// Returns the reply to the sender of `frame`, with the request's VLAN tags: `mac` has the requested address.
+    pub(crate) fn reply(&self, frame: &Frame, bytes: &[u8], mac: MacAddr) -> Vec<u8> {
+        let mut reply = bytes[..usize::from(frame.network_offset)].to_vec();
         let mut destination = frame.source;
         match *self {
             Self::Arp { sender, target } => {
-                answer.extend([0, 1, 8, 0, 6, 4]);
-                answer.extend(ARP_REPLY.to_be_bytes());
-                answer.extend(mac.0.into_iter().chain(target.octets()));
-                answer.extend(frame.source.0.into_iter().chain(sender.octets()));
+                reply.extend([0, 1, 8, 0, 6, 4]);
+                reply.extend(ARP_REPLY.to_be_bytes());
+                reply.extend(mac.0.into_iter().chain(target.octets()));
+                reply.extend(frame.source.0.into_iter().chain(sender.octets()));
             }
             Self::Solicitation { sender, target } => {
-                let everybody = sender.is_unspecified();
-                let to = if everybody { ALL_NODES } else { sender };
-                if everybody {
+                let to_all_nodes = sender.is_unspecified();
+                let to = if to_all_nodes { ALL_NODES } else { sender };
+                if to_all_nodes {
                     destination = ALL_NODES_ON_ETHERNET;
                 }
-                advertise(&mut answer, mac, (target, to), !everybody);
+                advertise(&mut reply, mac, (target, to), !to_all_nodes);
             }
         }
-        answer[..6].copy_from_slice(&destination.0);
-        answer[6..12].copy_from_slice(&mac.0);
-        let parsed = Frame::parse(&answer, answer.len()).expect("an answer is a frame");
-        offload::fill(&mut answer, &parsed);
-        answer
+        reply[..6].copy_from_slice(&destination.0);
+        reply[6..12].copy_from_slice(&mac.0);
+        let parsed = Frame::parse(&reply, reply.len()).expect("an answer is a frame");
+        offload::fill(&mut reply, &parsed);
+        reply
     }
 }
 

@@ -91,7 +91,7 @@ impl Policies {
     /// The first mistake.
     pub fn check(&self) -> Result<(), PoliciesError> {
         let sets = self.sets()?;
-        twice("access lists", self.acls.iter().map(|acl| &acl.name))?;
+        check_unique("access lists", self.acls.iter().map(|acl| &acl.name))?;
         for acl in &self.acls {
             Acl::new(acl, &sets)?;
         }
@@ -154,7 +154,7 @@ impl Policies {
     /// Two of them have one name.
     pub fn sets(&self) -> Result<Sets, PoliciesError> {
         let groups = self.security_groups.iter().map(|group| &group.name);
-        twice("sets or security groups", self.sets.keys().chain(groups))?;
+        check_unique("sets or security groups", self.sets.keys().chain(groups))?;
         let mut sets = self.sets.clone();
         for group in &self.security_groups {
             sets.insert(group.name.clone(), group.members.clone());
@@ -167,7 +167,7 @@ fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
     PoliciesError::Unknown(unknown_name(kind, name, &known.collect::<Vec<_>>()))
 }
 
-fn twice<'a>(
+fn check_unique<'a>(
     kind: &'static str,
     names: impl Iterator<Item = &'a String>,
 ) -> Result<(), PoliciesError> {

@@ -187,9 +187,9 @@ impl<T> PrefixMap<T> {
 
     /// Removes the prefixes for whose values `keep` returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        let gone: Vec<_> =
+        let removed: Vec<_> =
             self.iter().filter_map(|(prefix, value)| (!keep(value)).then_some(prefix)).collect();
-        for prefix in gone {
+        for prefix in removed {
             self.remove(&prefix);
         }
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_read_and_write_as_people_know_them() {
+    fn prefixes_parse_and_display_in_cidr_notation() {
         for text in ["0.0.0.0/0", "10.0.0.0/8", "192.0.2.1", "::/0", "2001:db8::/32", "2001:db8::1"]
         {
             assert_eq!(prefix(text).to_string(), text);
@@ -230,7 +230,7 @@ mod tests {
 
     /// Compares the map with a linear search over all prefixes.
     #[test]
-    fn the_longest_prefix_is_found_whatever_came_and_went() {
+    fn the_longest_prefix_is_found_after_any_insertions_and_removals() {
         let mut rng = Seed(1).child("prefix", 0).rng();
         let mut map = PrefixMap::default();
         let mut list: Vec<(Prefix, u64)> = Vec::new();

@@ -103,7 +103,7 @@ struct FirstFragment {
     at: Instant,
 }
 
-/// Largest number of first fragments kept. A sender has few fragmented packets at a time.
+/// Maximum number of first fragments kept. A sender has few fragmented packets at a time.
 const MAX_FIRST_FRAGMENTS: usize = 256;
 /// The time that a receiver waits for the other fragments of a packet (RFC 8200, section 4.5: 60 s).
 const REASSEMBLY_TIMEOUT: weft_units::Duration = weft_units::Duration::from_secs(60);
@@ -164,7 +164,7 @@ impl SecurityGroups {
             rules.hit(rule);
         }
         if let (Ok(_), Some(ip)) = (verdict, frame.ip()) {
-            self.remember(ip, now);
+            self.record_first_fragment(ip, now);
         }
         verdict
     }
@@ -190,10 +190,10 @@ impl SecurityGroups {
         self.counters
     }
 
-    /// Removes the expired ones of the next `count` connections. An expired connection never
-    /// lets a frame pass; this call only frees memory.
+    /// Removes the expired connections among the next `count` slots of the table. An expired connection never lets a
+    /// frame pass; this call only frees memory.
     pub fn sweep(&mut self, count: usize, now: Instant) {
-        self.connections.clear(count, now);
+        self.connections.sweep(count, now);
     }
 
     fn decide(
@@ -210,7 +210,7 @@ impl SecurityGroups {
             Network::Ip(ip) => ip,
         };
         if let Some(fragment) = ip.fragment.filter(Fragment::is_later) {
-            return self.later_fragment(ip, fragment, now);
+            return self.decide_later_fragment(ip, fragment, now);
         }
         let tcp = match &ip.transport {
             Transport::Tcp(tcp) => Some(tcp),
@@ -232,8 +232,8 @@ impl SecurityGroups {
         match tuple {
             Some((tuple, from)) => {
                 let began = (from, direction);
-                let room = self.connections.add(tuple, began, tcp, self.generation, now);
-                if room { Ok(Pass::Rule(rule)) } else { Err(Refusal::TableFull) }
+                let added = self.connections.add(tuple, began, tcp, self.generation, now);
+                if added { Ok(Pass::Rule(rule)) } else { Err(Refusal::TableFull) }
             }
             None => Ok(Pass::Rule(rule)),
         }
@@ -267,7 +267,7 @@ impl SecurityGroups {
     }
 
     /// Records a first fragment that passed.
-    fn remember(&mut self, ip: &Ip, now: Instant) {
+    fn record_first_fragment(&mut self, ip: &Ip, now: Instant) {
         let Some(fragment) = ip.fragment.filter(|fragment| !fragment.is_later()) else { return };
         if self.first_fragments.len() == MAX_FIRST_FRAGMENTS {
             self.first_fragments.pop_front();
@@ -276,10 +276,16 @@ impl SecurityGroups {
         self.first_fragments.push_back(FirstFragment { packet, at: now });
     }
 
-    fn later_fragment(&self, ip: &Ip, fragment: Fragment, now: Instant) -> Result<Pass, Refusal> {
+    fn decide_later_fragment(
+        &self,
+        ip: &Ip,
+        fragment: Fragment,
+        now: Instant,
+    ) -> Result<Pass, Refusal> {
         let packet = (ip.source, ip.destination, fragment.identification);
-        let first =
-            |part: &FirstFragment| part.packet == packet && now.since(part.at) < REASSEMBLY_TIMEOUT;
+        let first = |known: &FirstFragment| {
+            known.packet == packet && now.since(known.at) < REASSEMBLY_TIMEOUT
+        };
         match self.first_fragments.iter().any(first) {
             true => Ok(Pass::Fragment),
             false => Err(Refusal::NoFirstPart),

@@ -83,8 +83,8 @@ mod tests {
         let mut message = icmp(136, 0, 0, &target.octets());
         message[7] = 0;
         message.extend([2, 1].into_iter().chain(ALICE.0));
-        let everybody = "ff02::1".parse().unwrap();
-        let packet = v6_packet(source, everybody, protocol::ICMPV6, &message);
+        let all_nodes = "ff02::1".parse().unwrap();
+        let packet = v6_packet(source, all_nodes, protocol::ICMPV6, &message);
         let mut bytes = between(ALICE, MacAddr([0x33, 0x33, 0, 0, 0, 1]), EtherType::IPV6, &packet);
         let frame = parsed(&bytes);
         offload::fill(&mut bytes, &frame);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_the_link_local_address_of_its_mac_and_what_is_listed() {
+    fn a_tenant_has_the_link_local_address_of_its_mac_and_listed_ones() {
         // RFC 4291, appendix A: the universal bit is inverted.
         let mac = MacAddr([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
         assert_eq!(link_local(mac), IpAddr::V6("fe80::3656:78ff:fe9a:bcde".parse().unwrap()));
@@ -124,7 +124,7 @@ mod tests {
         assert!(allows(&from(&own)) && !allows(&from("fe80::5")));
         // Another machine's address, also by neighbour discovery.
         assert!(allows(&advertisement(&own, &own)) && !allows(&advertisement(&own, "fe80::5")));
-        let drawn = SourceGuard::new(vec!["fe80::/10".parse().unwrap()]);
-        assert!(drawn.allows(&parsed(&from("fe80::5")), &from("fe80::5")));
+        let listed = SourceGuard::new(vec!["fe80::/10".parse().unwrap()]);
+        assert!(listed.allows(&parsed(&from("fe80::5")), &from("fe80::5")));
     }
 }

@@ -115,7 +115,7 @@ impl<P: Copy + Eq> Table<P> {
 
     /// Learns from a frame that claims to come from `place` without proof: only unknown places, and places known
     /// from such frames. It may move an IP address only between machines, to one that is proved to be at `place`.
-    /// Returns `false` if it contradicts a proved address: the host at `place` would have to be asked.
+    /// Returns `false` if it contradicts a proved address: the caller should probe the host at `place`.
     pub fn introduce(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) -> bool {
         if frame.source == GATEWAY {
             return true;
@@ -172,10 +172,10 @@ impl<P: Copy + Eq> Table<P> {
     /// Returns the reply to a request of ARP or neighbour discovery that went to a group or to the gateway, if the
     /// reply is known: a frame for the requester. The request then need not leave the host.
     pub fn answer(&self, frame: &Frame, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {
-        let question = neighbour::question(frame, bytes)?;
-        let mac = self.neighbour(question.target(), now)?;
+        let request = neighbour::address_request(frame, bytes)?;
+        let mac = self.neighbour(request.target(), now)?;
         // A sender that announces its own address requests none.
-        (mac != frame.source).then(|| question.answer(frame, bytes, mac))
+        (mac != frame.source).then(|| request.reply(frame, bytes, mac))
     }
 
     /// Removes every address at `place`, also set ones.

@@ -20,7 +20,7 @@ use example::{ALICE, ethernet, tcp_numbered, udp, v4, v4_packet, v6_packet};
 use tap::{Tap, ip, leave_network};
 
 /// The time limit for the kernel on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn two_taps_and_a_bridge() -> std::io::Result<[Tap; 2]> {
     leave_network()?;
@@ -87,8 +87,8 @@ fn super_frame(rng: &mut Rng) -> (VirtioNetHeader, Vec<u8>) {
     let parsed = Frame::parse(&frame, frame.len()).unwrap();
     let csum_start = parsed.ip().unwrap().transport_offset;
     let header_len = u16::try_from(frame.len() - payload.len()).unwrap();
-    let many = u64::try_from(payload.len().div_ceil(128)).unwrap();
-    let size = u16::try_from(many.max(100) + rng.below(1300)).unwrap();
+    let min_size = u64::try_from(payload.len().div_ceil(128)).unwrap();
+    let size = u16::try_from(min_size.max(100) + rng.below(1300)).unwrap();
     // The packet is as a guest sends it: whole if it fits, and with the pseudo header's sum.
     let cut = payload.len() > usize::from(size);
     let kind = match (datagrams, is_v4) {
@@ -150,7 +150,7 @@ fn cut_here(header: &VirtioNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
 
 /// Reads the next `count` frames from Alice.
 fn read_from_alice(tap: &mut Tap, count: usize) -> Vec<Vec<u8>> {
-    let (mut frames, deadline) = (Vec::new(), Instant::now() + SOON);
+    let (mut frames, deadline) = (Vec::new(), Instant::now() + TIMEOUT);
     while frames.len() < count && Instant::now() < deadline {
         match tap.read().unwrap() {
             Some(frame) if frame[18..24] == ALICE.0 => frames.push(frame),
@@ -174,19 +174,19 @@ fn linux_makes_the_same_segments() {
     for index in 0..300 {
         let mut rng = Seed(11).child("kernel", index).rng();
         let (header, frame) = super_frame(&mut rng);
-        let ours = cut_here(&header, &frame);
+        let own_segments = cut_here(&header, &frame);
         let mut bytes = vec![0; VirtioNetHeader::LEN];
         header.emit(&mut bytes);
         bytes.extend_from_slice(&frame);
         from.write(&bytes).unwrap_or_else(|error| panic!("{index}: {header:?}: {error}"));
-        let theirs = read_from_alice(&mut to, ours.len());
-        assert_eq!(theirs.len(), ours.len(), "{index}: {header:?}");
-        for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-            let (left, bytes) = VirtioNetHeader::parse(theirs).unwrap();
+        let kernel_segments = read_from_alice(&mut to, own_segments.len());
+        assert_eq!(kernel_segments.len(), own_segments.len(), "{index}: {header:?}");
+        for (number, (own, kernel)) in own_segments.iter().zip(&kernel_segments).enumerate() {
+            let (left, bytes) = VirtioNetHeader::parse(kernel).unwrap();
             assert!(!left.needs_csum && left.gso_type == GsoType::None, "{left:?}");
-            assert_eq!(bytes, ours, "segment {number} of frame {index}: {header:?}");
+            assert_eq!(bytes, own, "segment {number} of frame {index}: {header:?}");
         }
-        cut += usize::from(ours.len() > 1);
+        cut += usize::from(own_segments.len() > 1);
     }
     assert!(cut > 100, "only {cut} frames were cut");
 }

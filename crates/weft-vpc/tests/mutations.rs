@@ -66,7 +66,7 @@ fn outcomes(golden: &[Vec<u8>]) -> BTreeMap<(&'static str, &'static str), u64> {
 }
 
 #[test]
-fn no_mutant_of_a_golden_frame_breaks_a_promise() {
+fn no_mutant_of_a_golden_frame_violates_a_property() {
     let outcomes = outcomes(&files::all());
     let reasons = |name| -> BTreeSet<_> {
         outcomes.keys().filter(|key| key.0 == name).map(|(_, outcome)| *outcome).collect()

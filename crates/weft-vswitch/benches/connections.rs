@@ -35,8 +35,8 @@ fn resident() -> usize {
     kib * 1024
 }
 
-fn print(what: &str, bytes: usize, ends: usize) {
-    println!("{what:36} {:9.1} {:9}", bytes as f64 / f64::from(1 << 20), bytes / ends);
+fn print(label: &str, bytes: usize, ends: usize) {
+    println!("{label:36} {:9.1} {:9}", bytes as f64 / f64::from(1 << 20), bytes / ends);
 }
 
 fn main() {
@@ -59,18 +59,18 @@ fn main() {
     let set_up = began.elapsed();
     std::thread::sleep(Duration::from_secs(2));
     print("more, set up and idle", resident() - before, 2 * pairs);
-    let (began, mut most) = (Instant::now(), 0);
+    let (began, mut max_resident) = (Instant::now(), 0);
     for _ in 0..ROUNDS {
         for from in 0..ports {
             (0..ports).for_each(|to| tenants.send(from, to, 1400));
         }
-        most = most.max(resident());
+        max_resident = max_resident.max(resident());
         // The queue of an interface holds 1,000 frames; the tenants' kernel drops the rest.
         tenants.wait_for(pairs as u64, TIMEOUT);
     }
     let lost = tenants.wait_for(0, TIMEOUT);
     let carried = began.elapsed();
-    print("more, all of them active", most.max(resident()) - before, 2 * pairs);
+    print("more, all of them active", max_resident.max(resident()) - before, 2 * pairs);
     std::thread::sleep(Duration::from_secs(5));
     print("more, after a rest", resident() - before, 2 * pairs);
     println!("\nset up: {:.1} us a pair", set_up.as_secs_f64() * 1e6 / pairs as f64);

@@ -1,7 +1,8 @@
 //! The death of a path under tenants' traffic (BIFROST, figure 16): one long TCP stream and Redis, over two paths
 //! and four. Needs root, redis-server and redis-benchmark.
 //!
-//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis|requests ...] [way ...]`
+//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis|requests ...]
+//! [way ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -43,7 +44,7 @@ fn busiest(site: &Site, spines: usize) -> usize {
 
 /// Prints a stream's rate before, during and after a fault.
 fn row(
-    what: &str,
+    label: &str,
     way: Way,
     spines: usize,
     arrivals: &Arrivals,
@@ -54,7 +55,7 @@ fn row(
     let before = arrivals.rate(1000, from);
     let (meanwhile, after) = (arrivals.rate(from, to), arrivals.rate(to, end));
     println!(
-        "{what:22} {spines:5} {:15} {before:8.1} {meanwhile:8.1} {:7.0}% {after:8.1} {:9}",
+        "{label:22} {spines:5} {:15} {before:8.1} {meanwhile:8.1} {:7.0}% {after:8.1} {:9}",
         way.name(),
         meanwhile / before * 100.0,
         arrivals.longest_gap(from, end),
@@ -113,8 +114,8 @@ fn loses(way: Way, spines: usize, seconds: u64) {
     site.trial.lab.impair(&link, Direction::Both, &healthy).expect("a link of the lab");
     pause(3000);
     let end = bulk.now();
-    let (what, arrivals) = (format!("a path loses 10%, {seconds} s"), bulk.end());
-    row(&what, way, spines, &arrivals, (from, to), end);
+    let (label, arrivals) = (format!("a path loses 10%, {seconds} s"), bulk.end());
+    row(&label, way, spines, &arrivals, (from, to), end);
     let kept = 100.0 * arrivals.rate(from, to) / arrivals.rate(1000, from);
     let gap = arrivals.longest_gap(from, end);
     let way = way.name().replace(',', "");

@@ -21,7 +21,7 @@ const PAIRS: usize = 64;
 const PATHS: u16 = 4;
 const LENGTH: u32 = 11_000;
 const LATE: Duration = Duration::from_millis(3);
-const WHAT: [&str; 3] = ["dead", "lossy", "slow"];
+const FAULTS: [&str; 3] = ["dead", "lossy", "slow"];
 
 /// The events of one end.
 #[derive(Default)]
@@ -134,11 +134,11 @@ fn first_port(lab: &Lab) -> u16 {
     (40_000..60_000).step_by(4).find(distinct).expect("one in eleven is")
 }
 
-/// Makes a path bad, or good again.
-fn set(lab: &mut Lab, what: &str, bad: bool) {
+/// Applies `fault` to a path if `bad` is `true`; otherwise removes it.
+fn set(lab: &mut Lab, fault: &str, bad: bool) {
     let link = lab.fabric().links[2].name.clone();
     let good = Impairment::default();
-    let worse = match what {
+    let worse = match fault {
         "lossy" => Impairment { loss: "10%".parse().expect("a percentage"), ..good },
         "slow" => Impairment {
             rate: Some("10Mbps".parse().expect("a rate")),
@@ -152,12 +152,12 @@ fn set(lab: &mut Lab, what: &str, bad: bool) {
 }
 
 /// Returns the numbers of late messages and of retransmitted data packets, and the longest time of a message.
-fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usize, u64, Duration) {
+fn measure(lab: &mut Lab, fault: &str, share_paths: bool, rounds: usize) -> (usize, u64, Duration) {
     let (mut late, mut retransmits, mut longest) = (0, 0, Duration::ZERO);
     for _ in 0..rounds {
         let mut hosts = Hosts::open(lab, share_paths);
         let ids = hosts.connect();
-        set(lab, what, true);
+        set(lab, fault, true);
         let busy_until = hosts.now() + Duration::from_millis(400);
         while hosts.now() < busy_until {
             hosts.send(ids[0]);
@@ -171,7 +171,7 @@ fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usiz
             hosts.run_for(Duration::from_millis(2));
         }
         retransmits += hosts.agents[0].endpoint().stats().retransmissions() - before;
-        set(lab, what, false);
+        set(lab, fault, false);
     }
     (late, retransmits, longest)
 }
@@ -180,8 +180,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let rounds = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
-    let named = |what: &&str| arguments.iter().any(|word| word == what);
-    let all = !WHAT.iter().any(named);
+    let named = |fault: &&str| arguments.iter().any(|word| word == fault);
+    let all = !FAULTS.iter().any(named);
     if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
         println!("pairs: skipped, no {} ({})", missing.name, missing.fix);
         return ExitCode::SUCCESS;
@@ -195,11 +195,11 @@ fn main() -> ExitCode {
         "{:6} {:8} {:>6} {:>10} {:>12} {:>12}",
         "path", "learns", "sent", "late", "retransmits", "longest, ms"
     );
-    for what in WHAT.into_iter().filter(|what| all || named(what)) {
+    for fault in FAULTS.into_iter().filter(|fault| all || named(fault)) {
         for (share, learns) in [(false, "alone"), (true, "together")] {
-            let (late, retransmits, longest) = measure(&mut lab, what, share, rounds);
+            let (late, retransmits, longest) = measure(&mut lab, fault, share, rounds);
             let (sent, longest) = (rounds * PAIRS, longest.as_micros_f64() / 1e3);
-            println!("{what:6} {learns:8} {sent:6} {late:10} {retransmits:12} {longest:12.1}");
+            println!("{fault:6} {learns:8} {sent:6} {late:10} {retransmits:12} {longest:12.1}");
         }
     }
     ExitCode::SUCCESS

@@ -62,6 +62,8 @@ impl Capture {
         self.writer.packet(&record)
     }
 
+    /// Writes the buffered records to the file.
+    ///
     /// # Errors
     /// The system's error.
     pub(crate) fn flush(&mut self) -> io::Result<()> {

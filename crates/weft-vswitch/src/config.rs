@@ -388,8 +388,8 @@ fn address(key: &str, text: &str) -> Result<(IpAddr, u8), ConfigError> {
     let parse = || {
         let (address, length) = text.split_once('/')?;
         let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.parse().ok().filter(|&length: &u8| length <= most)?;
+        let max_length = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.parse().ok().filter(|&length: &u8| length <= max_length)?;
         Some((address, length))
     };
     parse().ok_or_else(|| value(key, text, "an address and its prefix: 192.168.0.1/24"))

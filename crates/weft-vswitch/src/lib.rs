@@ -29,7 +29,7 @@
 //!     "#,
 //! )?;
 //! config.check()?;
-//! // The VXLAN port, and what the headers leave of the network's MTU.
+//! // The VXLAN port, and the network's MTU less the headers.
 //! assert_eq!(config.host.socket().to_string(), "10.1.0.2:4789");
 //! assert!(config.host.tenant_mtu() < 1500);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,5 +1,5 @@
-//! The overlay's switch as the node of a thread's driver: what arrives is opened in place and goes to the switch or to
-//! the thread that it is for; what the switch sends goes to the underlay.
+//! The overlay's switch as the node of a thread's driver: arriving datagrams are opened in place and go to the switch
+//! or to the thread that they are for; the switch's packets and frames go to the underlay.
 
 use weft_seal::{OpenError, Seals};
 use weft_transport::{Arrival, ConnectionId, EndedConnection};
@@ -26,7 +26,7 @@ pub(crate) struct SwitchNode<'a> {
 }
 
 impl Node<Sockets> for SwitchNode<'_> {
-    /// Handles a received datagram. The node counts those that are malformed by itself, as other threads hand some over.
+    /// Handles a received datagram. The node itself counts the malformed ones, because other threads hand some over.
     #[inline]
     fn handle_datagram(
         &mut self,
@@ -63,13 +63,13 @@ impl Node<Sockets> for SwitchNode<'_> {
     ) -> usize {
         let Self { switch, ports, plain, counters, index, paths } = self;
         let outbox = &mut sockets.outbox;
-        let most = outbox.waiting() + room;
+        let limit = outbox.waiting() + room;
         let mut link = Link { outbox, seals, index: *index, paths: *paths };
         let mut packet = Packet::default();
         let mut sent = switch.poll_burst(now, room, &mut packet, |leaving| {
             push_packet(&mut link, leaving, *ports);
         });
-        while link.outbox.waiting() < most {
+        while link.outbox.waiting() < limit {
             let Some(frame) = switch.poll_plain() else { break };
             plain.send(&frame, &mut link, *ports, counters);
             sent += 1;

@@ -20,10 +20,10 @@ pub(crate) struct ThreadIndex {
 }
 
 impl ThreadIndex {
-    /// Returns the group of this host's source ports for packets to thread `theirs` of another host. If that is
+    /// Returns the group of this host's source ports for packets to thread `peer_thread` of another host. If that is
     /// unknown, the packets are addressed to the thread with this one's index.
-    pub(crate) fn group(self, theirs: Option<u8>) -> u8 {
-        theirs.unwrap_or(self.thread) % self.threads
+    pub(crate) fn group(self, peer_thread: Option<u8>) -> u8 {
+        peer_thread.unwrap_or(self.thread) % self.threads
     }
 }
 

@@ -13,17 +13,18 @@ impl Daemon {
     pub fn reload(&mut self, config: &Config) -> Result<(), OpenError> {
         config.check()?;
         if config.host != self.config.host {
-            let what = "[host] has changed: that takes a restart, which tenants with persistent interfaces \
+            let reason = "[host] has changed: that takes a restart, which tenants with persistent interfaces \
                         survive";
-            return Err(OpenError::Unknown(what.into()));
+            return Err(OpenError::Unknown(reason.into()));
         }
         self.reload_peers()?;
         self.config.policies = config.policies.clone();
         for network in &config.networks {
             self.set_network(network.clone())?;
         }
-        let gone = |network: &&Network| config.networks.iter().all(|kept| kept.vni != network.vni);
-        for network in self.config.networks.clone().iter().filter(gone) {
+        let removed =
+            |network: &&Network| config.networks.iter().all(|kept| kept.vni != network.vni);
+        for network in self.config.networks.clone().iter().filter(removed) {
             let without =
                 Network { peers: Default::default(), gateways: vec![], ..network.clone() };
             self.set_network(without)?;

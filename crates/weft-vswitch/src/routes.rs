@@ -38,11 +38,11 @@ impl Daemon {
     /// # Errors
     /// The network's number has more than 24 bits.
     pub fn set_route(&mut self, route: Route) -> Result<(), OpenError> {
-        let about = (route.vni, route.destination());
+        let key = (route.vni, route.destination());
         // The whole row is set again: a port may have taken the machine's place since.
-        self.change_entries(self.routes.get(&about).into_iter(), std::iter::empty())?;
+        self.change_entries(self.routes.get(&key).into_iter(), std::iter::empty())?;
         self.change_entries(std::iter::empty(), std::iter::once(&route))?;
-        self.routes.insert(about, route);
+        self.routes.insert(key, route);
         Ok(())
     }
 
@@ -51,13 +51,13 @@ impl Daemon {
     /// # Errors
     /// There is no such row.
     pub fn remove_route(&mut self, number: u32, destination: Destination) -> Result<(), OpenError> {
-        let about = (number, destination);
-        let Some(route) = self.routes.get(&about) else {
+        let key = (number, destination);
+        let Some(route) = self.routes.get(&key) else {
             let why = format!("network {number} has no route to {destination}");
             return Err(OpenError::Unknown(why));
         };
         self.change_entries(std::iter::once(route), std::iter::empty())?;
-        self.routes.remove(&about);
+        self.routes.remove(&key);
         Ok(())
     }
 
@@ -66,8 +66,8 @@ impl Daemon {
     /// # Errors
     /// A network's number has more than 24 bits.
     pub(crate) fn set_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
-        let about = |route: &Route| ((route.vni, route.destination()), route.clone());
-        let routes: Routes = routes.iter().map(about).collect();
+        let row = |route: &Route| ((route.vni, route.destination()), route.clone());
+        let routes: Routes = routes.iter().map(row).collect();
         self.change_entries(self.routes.values(), routes.values())?;
         self.routes = routes;
         Ok(())
@@ -148,8 +148,8 @@ fn differences<'a, K: Copy + Ord, V: Copy + Eq>(
     new: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = (K, Option<V>)> + 'a {
     let set = new.iter().filter(|(key, value)| old.get(key) != Some(value));
-    let gone = old.keys().filter(|key| !new.contains_key(key));
-    set.map(|(&key, &value)| (key, Some(value))).chain(gone.map(|&key| (key, None)))
+    let removed = old.keys().filter(|key| !new.contains_key(key));
+    set.map(|(&key, &value)| (key, Some(value))).chain(removed.map(|&key| (key, None)))
 }
 
 impl Change {

@@ -94,6 +94,7 @@ impl Ports {
         }
     }
 
+    /// Runs `act` on a port's capture, and ends the capture if `act` fails.
     fn write(&mut self, id: PortId, act: impl FnOnce(&mut Capture) -> io::Result<()>) {
         let Some(capture) = self.captures.get_mut(&id) else { return };
         if let Err(error) = act(capture) {
@@ -103,7 +104,7 @@ impl Ports {
         }
     }
 
-    /// Drops frames for a tenant from now on with this probability, drawn from `seed`.
+    /// Drops frames for a tenant from now on with the probability `loss`; `seed` seeds the random numbers.
     pub(crate) fn lose(&mut self, id: PortId, loss: Loss, seed: Seed) {
         self.loss_injectors.remove(&id);
         if loss != Loss::NONE {
@@ -150,6 +151,7 @@ impl Ports {
         }
     }
 
+    /// Returns a port, and marks it as one to be flushed.
     fn touch(&mut self, id: PortId) -> Option<&mut Box<dyn Port>> {
         if self.unflushed.last() != Some(&id) {
             self.unflushed.push(id);

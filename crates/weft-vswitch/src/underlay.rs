@@ -18,11 +18,11 @@ pub(crate) fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
     VxlanHeader { vni: U24::truncate(vni.get()), next }
 }
 
-/// The destination of a datagram.
-struct Way {
+/// The destination of a datagram, and the header and protection with which it leaves.
+struct Target {
     to: SocketAddr,
     /// The thread of the other host, if it is known.
-    theirs: Option<u8>,
+    peer_thread: Option<u8>,
     path: u16,
     vxlan: VxlanHeader,
     wrap: Wrap,
@@ -31,18 +31,18 @@ struct Way {
 
 /// Writes a datagram into the outbox: the VXLAN header, then `len` bytes that `fill` writes.
 #[inline]
-fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])) {
-    // The frame is too long for this network, as with a tenant's jumbo frames; the kernel would refuse it too.
-    let Ok(size) = u16::try_from(CLEAR + way.wrap.len() + len) else { return };
+fn push(link: &mut Link<'_>, target: &Target, len: usize, fill: impl FnOnce(&mut [u8])) {
+    // A datagram's length has 16 bits. A longer frame is dropped: the kernel would refuse it too.
+    let Ok(size) = u16::try_from(CLEAR + target.wrap.len() + len) else { return };
     let Link { outbox, seals, index, paths } = link;
-    let socket = u16::from(index.group(way.theirs)) * *paths + way.path % *paths;
-    outbox.push(&way.to, socket, size, |out| {
-        way.vxlan.emit(out);
-        let inside = way.wrap.inside(CLEAR, out.len());
+    let socket = u16::from(index.group(target.peer_thread)) * *paths + target.path % *paths;
+    outbox.push(&target.to, socket, size, |out| {
+        target.vxlan.emit(out);
+        let inside = target.wrap.inside(CLEAR, out.len());
         fill(&mut out[inside]);
-        match way.content {
-            SealedContent::Packet => seals.seal(way.wrap, CLEAR, out),
-            SealedContent::Frame => seals.seal_frame(way.wrap, CLEAR, out),
+        match target.content {
+            SealedContent::Packet => seals.seal(target.wrap, CLEAR, out),
+            SealedContent::Frame => seals.seal_frame(target.wrap, CLEAR, out),
         }
     });
 }
@@ -53,7 +53,7 @@ pub(crate) struct Link<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) seals: &'a mut Seals,
     pub(crate) index: ThreadIndex,
-    /// Number of source ports to each thread of another host.
+    /// Number of source ports for each thread of another host.
     pub(crate) paths: u16,
 }
 
@@ -61,8 +61,7 @@ pub(crate) struct Link<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) malformed: u64,
-    /// Number of frames that could not be sent: their virtio-net header does not match, or they are too long for
-    /// the network.
+    /// Number of frames that were not sent because their virtio-net header does not match them.
     pub(crate) unsendable: u64,
     /// Number of handovers for which another thread of this host had no room.
     pub(crate) not_handed_over: u64,
@@ -74,15 +73,15 @@ pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &
     let headers = leaving.packet.len();
     let len = headers + usize::from(leaving.payload_len());
     let departure = leaving.departure;
-    let way = Way {
+    let target = Target {
         to: departure.to,
-        theirs: leaving.peer_thread(),
+        peer_thread: leaving.peer_thread(),
         path: departure.path.0,
         vxlan: header(leaving.vni, VxlanNext::Weft),
         wrap: link.seals.wrap(&departure.to, departure.connection, leaving.packet),
         content: SealedContent::Packet,
     };
-    push(link, &way, len, |out| {
+    push(link, &target, len, |out| {
         leaving.packet.emit(out);
         leaving.read(tenants, &mut out[headers..]);
     });
@@ -115,13 +114,14 @@ impl PlainSender {
         {
             forward(ethernet, next);
         }
-        if self.lay_out(plain, link).is_none() {
+        if self.push_on_wire(plain, link).is_none() {
             counters.unsendable += 1;
         }
     }
 
-    /// Returns `None` if the frame's virtio-net header does not match it.
-    fn lay_out(&mut self, plain: &Plain, link: &mut Link<'_>) -> Option<()> {
+    /// Writes the datagrams of the read frame into the outbox. Returns `None` if the frame's virtio-net header does not
+    /// match it.
+    fn push_on_wire(&mut self, plain: &Plain, link: &mut Link<'_>) -> Option<()> {
         weft_vpc::offload::on_wire(&mut self.frame, &mut self.piece, |frame, ethernet| {
             push_plain(plain, path_of(frame, link.paths), ethernet, link);
         })
@@ -138,9 +138,9 @@ fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
     for &to in &plain.to {
         let next = if plain.under.is_some() { VxlanNext::Weft } else { VxlanNext::Frame };
         let (vxlan, content) = (header(plain.vni, next), SealedContent::Frame);
-        let theirs = plain.under.map(|keys| keys.peer_thread);
-        let way = Way { to, theirs, path, vxlan, wrap, content };
-        push(link, &way, ethernet.len(), |out| out.copy_from_slice(ethernet));
+        let peer_thread = plain.under.map(|keys| keys.peer_thread);
+        let target = Target { to, peer_thread, path, vxlan, wrap, content };
+        push(link, &target, ethernet.len(), |out| out.copy_from_slice(ethernet));
     }
 }
 

@@ -30,7 +30,7 @@ const MIN_FRAMES_PER_TURN: usize = 16;
 /// arriving datagrams would wait longer and longer where each packet is answered by one.
 const MAX_DATAGRAMS_PER_TURN: usize = 256;
 
-/// Largest number of messages of other threads handled before the sockets are read.
+/// Maximum number of messages of other threads handled before the sockets are read.
 const MAX_MAIL_PER_TURN: usize = 256;
 
 /// The interval at which all ports are serviced.
@@ -39,14 +39,14 @@ const SERVICE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which overdue buffers are searched for.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(4);
 
-/// Longest time that a guest's buffer is held: three retransmission timeouts (BIFROST, section 7.4).
+/// Maximum time for which a guest's buffer is held: three retransmission timeouts (BIFROST, section 7.4).
 const MAX_BUFFER_HOLD: Duration = Duration::from_millis(28);
 
 /// One thread's part of the overlay.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) index: ThreadIndex,
-    /// Number of UDP source ports to each of another host's threads.
+    /// Number of UDP source ports for each thread of another host.
     pub(crate) paths: u16,
     pub(crate) switch: Switch,
     pub(crate) driver: Driver<Sockets>,
@@ -216,25 +216,25 @@ impl Worker {
         self.poller.ready(&mut ready);
         let next = ready.partition_point(|&id| id <= self.last_served);
         ready.rotate_left(next);
-        let most = (self.driver.budget().packets)
+        let limit = (self.driver.budget().packets)
             .saturating_sub(self.switch.wanting_to_send())
             .max(MIN_FRAMES_PER_TURN);
         let mut taken = 0;
         for &id in &ready {
-            if taken == most {
+            if taken == limit {
                 break;
             }
             self.last_served = id;
-            taken += self.poll_frames_of(now, id, MAX_FRAMES_PER_PORT.min(most - taken));
+            taken += self.poll_frames_of(now, id, MAX_FRAMES_PER_PORT.min(limit - taken));
         }
         self.ready = ready;
         taken
     }
 
-    /// Takes at most `most` frames that one tenant sent, and returns their number.
-    fn poll_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
+    /// Takes at most `limit` frames that one tenant sent, and returns their number.
+    fn poll_frames_of(&mut self, now: Instant, id: PortId, limit: usize) -> usize {
         let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
-        for taken in 0..most {
+        for taken in 0..limit {
             let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
                 self.poller.set_idle(id);
                 return taken;
@@ -247,7 +247,7 @@ impl Worker {
             let frame = TenantFrame { port: id, token: sent.token, len: sent.len };
             switch.handle_frame(now, frame, head, tenants);
         }
-        most
+        limit
     }
 
     /// Services the ports whose descriptors are readable, if there are many ports.

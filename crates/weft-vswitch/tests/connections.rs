@@ -34,10 +34,10 @@ fn thousands_of_connections_hold_while_all_are_active() {
             (0..PORTS).for_each(|to| tenants.send(from, to, len));
         }
         // As many frames as fit into the interfaces' queues.
-        let most = if round == ROUNDS { 0 } else { (PORTS * PORTS) as u64 };
-        let in_flight = tenants.wait_for(most, TIMEOUT);
+        let limit = if round == ROUNDS { 0 } else { (PORTS * PORTS) as u64 };
+        let in_flight = tenants.wait_for(limit, TIMEOUT);
         let transport = [0, 1].map(|host| status(&trial, host).transport);
-        assert!(in_flight <= most, "round {round}: {in_flight} are missing; {transport:?}");
+        assert!(in_flight <= limit, "round {round}: {in_flight} are missing; {transport:?}");
     }
     for host in 0..2 {
         let status = status(&trial, host);

@@ -30,7 +30,7 @@ macro_rules! with_one_thread_and_with_two {
 with_one_thread_and_with_two! {
     tcp_crosses_whole_over_paths_that_lose_packets
     frames_lost_between_switch_and_tenant_are_retransmitted
-    what_passes_a_port_is_captured
+    frames_of_a_port_are_captured
     a_network_without_reliability_leaves_losses_to_the_tenant
     tenants_with_the_same_addresses_receive_only_their_own_frames
     a_restart_keeps_the_tenants_connections
@@ -154,7 +154,7 @@ fn captured(file: &Path) -> Vec<usize> {
     lengths
 }
 
-fn what_passes_a_port_is_captured(threads: u8) {
+fn frames_of_a_port_are_captured(threads: u8) {
     let Some(trial) = trial("capture", threads, |_| ()) else { return };
     let file =
         std::env::temp_dir().join(format!("weft-capture-{}-{threads}.pcapng", std::process::id()));
@@ -202,7 +202,7 @@ fn tenants_with_the_same_addresses_receive_only_their_own_frames(threads: u8) {
 }
 
 #[test]
-fn each_thread_carries_its_tenants_and_gets_what_is_theirs_from_the_kernel() {
+fn each_thread_carries_its_tenants_and_receives_their_packets_from_the_kernel() {
     let Some(mut trial) = trial("both", 2, |_| ()) else { return };
     lose(&mut trial, "l1-s1", "1%");
     thread::scope(|scope| {

@@ -54,13 +54,13 @@ impl Drop for Testpmd {
 }
 
 /// Repeats `attempt` until it succeeds.
-fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+fn until<T>(label: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(done) = attempt() {
             return done;
         }
-        assert!(began.elapsed() < LIMIT, "{what}: not in {LIMIT:?}");
+        assert!(began.elapsed() < LIMIT, "{label}: not in {LIMIT:?}");
         thread::yield_now();
     }
 }

@@ -1,7 +1,7 @@
 //! A benchmark of the sFlow datagrams that one core decodes per second: `cargo bench -p weft-wire --bench sflow`.
 //!
-//! Each datagram is read to its end, with the flow of every sampled packet, as a collector needs it. The result is
-//! the best of seven rounds, since other load only adds time.
+//! Each datagram is parsed to its end, with the flow of every sampled packet, as a collector needs it. The result is
+//! the fastest of seven rounds, since other load only adds time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -43,7 +43,7 @@ fn datagram(flows: u32, counters: u32) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
-/// Decodes every value that a collector needs from a datagram.
+/// Decodes every value of a datagram that a collector needs; returns a sum of them.
 fn decode(bytes: &[u8]) -> u64 {
     let Ok(datagram) = Datagram::parse(bytes) else { return 0 };
     let values = datagram.samples.map(|sample| match sample {

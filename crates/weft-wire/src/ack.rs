@@ -188,6 +188,7 @@ impl Bitmap {
         Self { words, len: chunks.len() as u8 }
     }
 
+    /// Writes the words to `out`, which has their length.
     #[inline]
     fn write(&self, out: &mut [u8]) {
         for (chunk, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(&self.words) {
@@ -209,8 +210,8 @@ pub struct AckHeader {
     pub path_id: U3,
     /// Number of hops of the echoed packet, from its TTL.
     pub hop_count: U4,
-    /// Index of the block of 256 packets from `psn_base` on that the bitmap describes. The paper has
-    /// only zero; the field makes windows of more than 256 packets possible.
+    /// Index of the block of 256 packets from `psn_base` on that the bitmap describes. The paper uses
+    /// only zero; other values make windows of more than 256 packets possible.
     pub block: U5,
     /// Additional information; see `docs/reference/wire.md`.
     pub ack_type: AckType,

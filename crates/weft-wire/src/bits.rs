@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_cannot_be_built() {
+    fn a_value_that_does_not_fit_cannot_be_constructed() {
         assert_eq!(U4::new(15), Some(U4::MAX));
         assert_eq!(U4::new(16), None);
         assert_eq!(U11::MAX.get(), 2047);

@@ -2,7 +2,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// A partial checksum over 16-bit words. The parts may have any length: a word may span two parts.
+/// A partial checksum over 16-bit words. The parts may have any length: a word may span parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum {
     sum: u64,
@@ -46,8 +46,8 @@ impl Checksum {
         Self { sum: self.sum + u64::from(part), odd: self.odd ^ (bytes.len() % 2 == 1) }
     }
 
-    /// Returns the sum extended by a pseudo header for `len` bytes of `protocol`. The bytes before it
-    /// must be even in number.
+    /// Returns the sum extended by a pseudo header for `len` bytes of `protocol`. The number of bytes before it
+    /// must be even.
     #[must_use]
     pub fn with_pseudo_header(self, pseudo: PseudoHeader, protocol: u8, len: u32) -> Self {
         let with_addresses = match pseudo {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_rfc_1624_is_updated_right() {
+    fn the_example_of_rfc_1624_is_updated_correctly() {
         // RFC 1624, section 4: the equation of RFC 1141 gives ffff here.
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }

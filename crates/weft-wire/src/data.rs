@@ -237,7 +237,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_follows_the_header_is_handed_on() {
+    fn bytes_after_the_header_are_returned() {
         let mut bytes = [0xaa; DataHeader::LEN + 3];
         DataHeader::default().emit(&mut bytes);
         let (_, rest) = DataHeader::parse(&bytes).unwrap();

@@ -96,7 +96,7 @@ impl Display for SetupParameters {
         write!(f, "capabilities {capabilities:#x} first {first_psn} mtu {mtu} window {window}")?;
         write!(f, " paths {paths} port {} service {}", self.receive_port, self.service)?;
         write!(f, " min version {}", self.min_version)?;
-        // Anyone who reads a token can use it to prove an address: a log only shows that there is one.
+        // Anyone who reads a token can use it to prove an address, so a log shows only that there is one.
         if self.token == 0 { Ok(()) } else { f.write_str(" token") }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_lists_what_was_placed_as_ranges_that_may_wrap() {
+    fn an_ack_lists_placed_packets_as_ranges_that_may_wrap() {
         let mut bitmap = Bitmap::default();
         [1, 2, 3, 5, 40].into_iter().for_each(|index| bitmap.set(index));
         let header = AckHeader {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// An error of a header's parser. Bytes are untrusted: the caller drops the packet and counts it by
+/// An error of a header's parser. Bytes are untrusted: the caller drops the packet and counts the drop by
 /// [`reason`](Self::reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
@@ -12,7 +12,7 @@ pub enum ParseError {
     Truncated {
         /// Number of bytes needed, from the parser's first byte.
         needed: usize,
-        /// Number of bytes there.
+        /// Number of bytes given.
         got: usize,
     },
     /// The packet type is not in [`PACKET_TYPES`](crate::PACKET_TYPES), or not a type of this parser.
@@ -21,7 +21,7 @@ pub enum ParseError {
         /// The number in the packet.
         got: u8,
     },
-    /// The data header announces a next header that this version does not know.
+    /// The data header announces a next header that this version does not support.
     #[error("unknown header {got} after the data header; known: 0 (frame), 1 (message), 2 (RDMA)")]
     UnknownNext {
         /// The number in the packet.

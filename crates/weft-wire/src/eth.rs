@@ -99,7 +99,7 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// Address resolution (RFC 826).
     pub const ARP: Self = Self(0x0806);
-    /// A VLAN tag (IEEE 802.1Q), followed by the tagged payload's EtherType.
+    /// A VLAN tag (IEEE 802.1Q), which the tagged payload's EtherType follows.
     pub const VLAN: Self = Self(0x8100);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_printed_as_people_write_it() {
+    fn an_address_is_printed_in_hexadecimal_with_colons() {
         assert_eq!(MacAddr([2, 0, 0, 0xab, 0xcd, 9]).to_string(), "02:00:00:ab:cd:09");
         assert!(MacAddr::BROADCAST.is_group() && !MacAddr([2, 0, 0, 0, 0, 1]).is_group());
     }

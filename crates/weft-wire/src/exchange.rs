@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_and_a_cut_one_does_not() {
+    fn a_message_round_trips_and_a_truncated_one_is_refused() {
         let header = ExchangeHeader { protocol: ExchangeHeader::NOISE_IX_PSK0, length: 3 };
         let mut bytes = [7; 9];
         header.emit(&mut bytes);

@@ -219,7 +219,7 @@ impl FrameHeader {
     /// Length of the longest header in bytes.
     pub const MAX_LEN: usize = Self::LEN + 4 * TRACE_ROWS;
 
-    /// Splits a frame into header and rest.
+    /// Splits a frame into header and rest. A frame that is marked as both request and response is a response.
     ///
     /// # Errors
     /// Returns `Truncated` below the header's length, `UnknownFrameKind` for an undefined kind.
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_header_comes_back_with_what_follows() {
+    fn every_header_comes_back_with_the_bytes_after_it() {
         let mut rng = Seed(1).child("frame", 0).rng();
         for _ in 0..10_000 {
             let header = sample(&mut rng);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_none_is_named() {
+    fn an_unknown_kind_is_refused_with_its_number() {
         let mut bytes = [0; FrameHeader::LEN];
         bytes[0] = 9;
         assert_eq!(FrameHeader::parse(&bytes), Err(ParseError::UnknownFrameKind { got: 9 }));

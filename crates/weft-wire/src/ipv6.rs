@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_or_a_cut_packet_is_refused() {
+    fn another_version_or_a_truncated_packet_is_refused() {
         let mut bytes = [0; 50];
         bytes[0] = 0x45;
         let wrong = ParseError::WrongIpVersion { expected: 6, got: 4 };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_after_the_packet_is_cut_off() {
+    fn padding_after_the_packet_is_ignored() {
         let mut bytes = [0; 60];
         (bytes[0], bytes[5]) = (0x60, 4);
         let (_, payload) = Ipv6Header::parse(&bytes).unwrap();

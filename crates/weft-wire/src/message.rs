@@ -1,4 +1,4 @@
-//! The message extension header: the place of a packet's payload in its message. 16 bytes after the data header.
+//! The message extension header, 16 bytes after the data header: the place of a packet's payload in its message.
 
 use crate::ParseError;
 use crate::spec::{self, Field, split_rows, write_rows};

@@ -112,7 +112,7 @@ impl ChannelOffer {
     /// Length in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Parses an offer.
+    /// Parses an offer; bytes after it are ignored.
     ///
     /// # Errors
     /// Returns `Truncated` below [`Self::LEN`] bytes, `WrongMagic` for another protocol,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_something_else_is_named() {
+    fn another_protocol_or_version_is_refused_with_its_number() {
         let magic = u32::from_be_bytes(*b"GET ");
         let mut bytes = [b' '; ChannelOffer::LEN];
         bytes[..4].copy_from_slice(b"GET ");

@@ -120,8 +120,8 @@ impl Packet {
     /// which versions it supports.
     ///
     /// # Errors
-    /// Returns `UnknownPacketType` for a sealed packet or a type that is not in [`PACKET_TYPES`];
-    /// otherwise the error of the header's own parser.
+    /// Returns `UnknownPacketType` for a sealed packet or a type that is not in [`PACKET_TYPES`], if there are at least
+    /// 12 bytes; otherwise the error of the header's own parser, or `Truncated` if there are no bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         match bytes.first() {
@@ -153,8 +153,8 @@ impl Packet {
     ///
     /// # Panics
     /// Panics if `out` is shorter, or if the value is inconsistent: a data header whose `next` does
-    /// not match the presence of the message header ([`Packet::data`] builds one that does), or terms
-    /// in a packet of a kind that carries none.
+    /// not match the presence of the message header ([`Packet::data`] builds one that does), or a set-up
+    /// header whose `terms` do not match its kind.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_packet_is_truncated_and_nothing_else() {
+    fn every_truncated_packet_is_refused_as_truncated() {
         for packet in samples().take(2000) {
             let mut bytes = [0; Packet::MAX_LEN];
             let len = packet.emit(&mut bytes);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_packet_types_is_what_the_parser_knows() {
+    fn the_table_of_packet_types_has_exactly_the_types_of_the_parser() {
         for got in 0..=u8::MAX {
             let mut bytes = [0; 64];
             bytes[0] = got;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a data header announces a message header")]
-    fn a_message_nobody_announced_is_our_bug() {
+    fn a_message_that_is_not_announced_panics() {
         let packet = Packet::Data(DataHeader::default(), Some(MessageHeader::default()));
         packet.emit(&mut [0; Packet::MAX_LEN]);
     }

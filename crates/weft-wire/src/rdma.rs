@@ -1,4 +1,4 @@
-//! The RDMA extension header: the queue pair and the memory that a message is for. 24 bytes after the
+//! The RDMA extension header: the destination queue pair and memory of a message. It has 24 bytes after the
 //! message header, and 16 more with an atomic's operands.
 
 mod opcode;
@@ -97,8 +97,9 @@ pub struct AtomicOperands {
     pub compare: u64,
 }
 
-/// The header that names the queue pair and the memory that a message is for. What `address`, `key` and `immediate` mean
-/// depends on the message's opcode: [`RdmaOperation::decode`] tells, and [`RdmaOperation::header`] fills them in.
+/// The header that names the destination queue pair and memory of a message. The meaning of `address`, `key` and
+/// `immediate` depends on the message's opcode: [`RdmaOperation::decode`] interprets them, and
+/// [`RdmaOperation::header`] sets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RdmaHeader {
     /// `true` if the receiver's completion is solicited.
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_header_is_truncated_with_its_numbers() {
+    fn every_truncated_header_is_refused_with_its_numbers() {
         for operands in [None, Some(AtomicOperands::default())] {
             let header = RdmaHeader { operands, ..RdmaHeader::default() };
             let mut bytes = [0; RdmaHeader::MAX_LEN];

@@ -217,13 +217,13 @@ mod tests {
 
     /// Steering reads the connection id of data packets, ACKs and sealed packets from the same bytes.
     #[test]
-    fn the_connection_id_is_where_a_data_packet_has_it() {
-        let place = |header: &spec::Header, name| {
+    fn the_connection_id_has_the_same_offset_in_every_packet() {
+        let bytes_of = |header: &spec::Header, name| {
             header.fields.iter().find(|field| field.name == name).map(Field::bytes)
         };
-        let expected = place(&SPEC, "SPI");
+        let expected = bytes_of(&SPEC, "SPI");
         assert_eq!(expected, Some(8..12));
-        assert_eq!(place(&crate::data::SPEC, "Destination CID"), expected);
-        assert_eq!(place(&crate::ack::SPEC, "Destination CID"), expected);
+        assert_eq!(bytes_of(&crate::data::SPEC, "Destination CID"), expected);
+        assert_eq!(bytes_of(&crate::ack::SPEC, "Destination CID"), expected);
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Everything is XDR (RFC 4506): big-endian words of four bytes. [`Datagram::parse`] borrows from the
 //! bytes and copies nothing; unknown samples and records are skipped by their lengths, as the standard
-//! requires. A malformed sample is an error of its own: the samples after it are still read. Expanded
+//! requires. A malformed sample is an error by itself: the samples after it are still read. Expanded
 //! samples (formats 3 and 4) give the same values as compact ones. [`DatagramWriter`] writes the compact
 //! forms.
 

@@ -52,7 +52,7 @@ impl UdpHeader {
     pub const PROTOCOL: u8 = 17;
 
     /// Splits `bytes` into header and payload; bytes past the datagram's length are ignored. The
-    /// checksum is not checked: NICs and kernels check it, and [`verify`](Self::verify) does where they
+    /// checksum is not verified: NICs and kernels verify it, and [`verify`](Self::verify) does where they
     /// have not.
     ///
     /// # Errors
@@ -134,6 +134,7 @@ impl UdpHeader {
         Ok(())
     }
 
+    /// Returns the checksum over pseudo header, header and payload.
     fn sum(&self, pseudo: PseudoHeader, payload: &[u8]) -> u16 {
         assert_eq!(payload.len(), usize::from(self.payload_len), "the header counts its payload");
         let mut header = [0; Self::LEN];
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_is_refused() {
+    fn an_impossible_length_is_refused() {
         let mut bytes = [0; 20];
         for got in 0..8 {
             bytes[5] = got;
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_shows_in_the_checksum() {
+    fn any_flipped_bit_changes_the_checksum() {
         for pseudo in [V4, V6] {
             let payload = b"warp and weft";
             let header = UdpHeader { payload_len: 13, ..UdpHeader::default() };
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_zero_travels_as_its_other_form() {
+    fn a_checksum_of_zero_is_sent_as_ffff() {
         // The payload is chosen so that the ones' complement sum is all ones.
         let plain = UdpHeader { payload_len: 2, ..UdpHeader::default() };
         let payload = plain.sum(V4, &[0, 0]).to_be_bytes();

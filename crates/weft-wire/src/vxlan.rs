@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_frame_travels_as_in_rfc_7348() {
+    fn a_plain_frame_has_the_header_of_rfc_7348() {
         let mut bytes = [0xff; VxlanHeader::LEN];
         VxlanHeader { vni: U24::truncate(42), next: VxlanNext::Frame }.emit(&mut bytes);
         assert_eq!(bytes, [0x08, 0, 0, 0, 0, 0, 42, 0]);

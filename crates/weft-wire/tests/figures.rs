@@ -38,7 +38,7 @@ const FIGURE_C3: Figure<SetupHeader> = &[
     ("Destination CID", 64..=95, |h| h.destination_cid = u32::MAX),
 ];
 
-/// The fields of figure C4. Its last row but one has no column heads; the widths are those of the
+/// The fields of figure C4. Its second-to-last row has no column heads; the widths are those of the
 /// text: 11, 11, 4, and the remaining 6.
 const FIGURE_C4: Figure<AckHeader> = &[
     ("Pkt Type", 0..=7, |_| {}),
@@ -69,6 +69,7 @@ fn changed_bits(before: &[u8], after: &[u8]) -> Vec<usize> {
         .collect()
 }
 
+/// Checks that each field of the figure changes exactly its bits; `untouched` lists fields without a setter.
 fn assert_figure<H: Copy, const LEN: usize>(
     figure: Figure<H>,
     zero: H,
@@ -92,7 +93,7 @@ fn assert_figure<H: Copy, const LEN: usize>(
     }
 }
 
-/// Checks that the crate's own table, and hence the reference page, has the figure's fields.
+/// Checks that the crate's table, from which the reference page is generated, has the figure's fields.
 fn assert_table<H>(figure: Figure<H>, name: &str) {
     let header = HEADERS.iter().find(|header| header.name == name).expect("a header's name");
     let table: Vec<_> = header

@@ -282,7 +282,7 @@ fn ipv4_with_options() {
 }
 
 #[test]
-fn ipv6_and_the_checksum_of_what_it_carries() {
+fn ipv6_and_the_checksum_of_its_payload() {
     let bytes = golden("ipv6");
     let header = Ipv6Header {
         dscp: U6::truncate(46),
@@ -330,7 +330,7 @@ fn udp_and_its_checksum() {
 }
 
 #[test]
-fn vxlan_around_each_thing_that_follows() {
+fn vxlan_with_each_next_protocol() {
     for (name, next) in [("vxlan", VxlanNext::Frame), ("vxlan_weft", VxlanNext::Weft)] {
         let bytes = golden(name);
         let header = VxlanHeader { vni: U24::truncate(123_456), next };

@@ -1,5 +1,5 @@
 //! Deterministic mutation fuzzing: every parser reads golden packets that are mutated as a faulty
-//! network or an attacker would. A failure prints the parser, the input's number and the bytes.
+//! network or an attacker would do. A failure prints the parser, the number of the input and its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,7 @@ use weft_units::{Rng, Seed};
 mod files;
 mod properties;
 
+/// Number of inputs for each parser.
 const INPUTS: u64 = 200_000;
 
 fn byte(rng: &mut Rng) -> u8 {
@@ -23,6 +24,7 @@ fn mutant(golden: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
+/// Makes one random change.
 fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
     match rng.below(6) {
         0 if !bytes.is_empty() => {
@@ -67,7 +69,7 @@ fn outcomes(inputs: impl Fn(&str, u64) -> Vec<u8>) -> BTreeMap<(&'static str, &'
 }
 
 #[test]
-fn no_mutant_of_a_golden_packet_breaks_a_promise() {
+fn no_mutant_of_a_golden_packet_violates_a_property() {
     let golden = files::all();
     let outcomes =
         outcomes(|parser, index| mutant(&golden, &mut Seed(2).child(parser, index).rng()));
@@ -107,7 +109,7 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
 }
 
 #[test]
-fn random_bytes_break_no_promise() {
+fn random_bytes_violate_no_property() {
     let outcomes = outcomes(|parser, index| {
         let mut rng = Seed(3).child(parser, index).rng();
         let mut bytes: Vec<u8> = (0..rng.below(150)).map(|_| byte(&mut rng)).collect();

@@ -7,6 +7,7 @@ use weft_wire::sflow::{
 
 mod properties;
 
+/// Number of damaged datagrams.
 const INPUTS: u64 = 200_000;
 
 /// Returns a datagram of up to four flow and counter samples.
@@ -41,6 +42,7 @@ fn datagram(rng: &mut Rng) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
+/// Makes one random change.
 fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     match rng.below(4) {
         0 => bytes.truncate(rng.index(bytes.len() + 1)),
@@ -59,7 +61,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
 }
 
 #[test]
-fn no_damaged_datagram_breaks_a_promise() {
+fn no_damaged_datagram_violates_a_property() {
     let (mut accepted, mut refused) = (0, 0);
     for index in 0..INPUTS {
         let mut rng = Seed(6343).child("sflow", index).rng();

@@ -81,7 +81,7 @@ typedef enum xrdma_event_kind {
    */
   XRDMA_EVENT_MESSAGE = 4,
   /**
-   * The peer has message `number`; memory lent to it with XRDMA_LENT is free again.
+   * The peer has message `number`, which was sent with XRDMA_LENT: its memory is free again.
    */
   XRDMA_EVENT_DELIVERED = 5,
   /**
@@ -198,7 +198,7 @@ typedef struct xrdma_channel_state {
    */
   uint64_t acks;
   /**
-   * Number of NOP frames sent.
+   * Number of NOP frames sent because the window stayed full.
    */
   uint64_t nops;
   /**
@@ -594,7 +594,7 @@ int xrdma_trace_request(const struct xrdma_msg *response,
  * The bytes are not zeroed.
  *
  * Errors:
- * * EINVAL: the length is 0 or over 4 GiB; or the context is null, gone, or another thread's.
+ * * EINVAL: the length is 0 or at least 4 GiB; or the context is null, gone, or another thread's.
  * * ENOMEM: the cache is at its limit (`memory_limit`), or the device has no room.
  */
 int xrdma_reg_mem(struct xrdma_context *context,

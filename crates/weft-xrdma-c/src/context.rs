@@ -1,4 +1,4 @@
-//! A context: a node, its events for the program, and the memory and traces that the program may ask for.
+//! A context: a node, its events for the program, the program's registered memory, and the times of traced calls.
 
 use core::ffi::c_int;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,13 +20,14 @@ use crate::tables::Channel;
 pub(crate) struct Context {
     pub(crate) node: Node,
     /// Handles of the channels that the program knows.
-    names: SecondaryMap<ChannelId, usize>,
+    handles: SecondaryMap<ChannelId, usize>,
     /// Events that the program has not received yet.
     pub(crate) events: VecDeque<Event>,
-    /// The times of traced calls whose responses have not been handed over yet.
+    /// The times of traced calls whose responses the program has not received yet, by channel and request.
     traces: BTreeMap<(ChannelId, u64), Decomposition>,
-    /// Registered memory of the program, by its address.
+    /// Registered memory of the program with its requested length in bytes, by address.
     memory: BTreeMap<usize, (Block, usize)>,
+    /// The registered memory that messages in progress use.
     lending: Lending,
     /// Texts of the events that the last xrdma_polling(3) returned.
     pub(crate) texts: Vec<CString>,
@@ -44,7 +45,7 @@ impl Context {
     pub(crate) fn new(options: Options) -> Outcome<Self> {
         Ok(Self {
             node: Node::new(options)?,
-            names: SecondaryMap::new(),
+            handles: SecondaryMap::new(),
             events: VecDeque::new(),
             traces: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -54,62 +55,67 @@ impl Context {
     }
 
     /// Returns the handle of a channel, and creates it if the program has none.
-    pub(crate) fn name(
+    pub(crate) fn channel_handle(
         &mut self,
         channels: &mut Slab<Channel>,
         context: usize,
         id: ChannelId,
     ) -> Outcome<usize> {
-        if let Some(name) = self.names.get(id) {
-            return Ok(*name);
+        if let Some(known) = self.handles.get(id) {
+            return Ok(*known);
         }
         let channel = Channel { context, id, user_data: core::ptr::null_mut() };
-        let name = channels.insert(channel)?;
-        self.names.insert(id, name);
-        Ok(name)
+        let handle = channels.insert(channel)?;
+        self.handles.insert(id, handle);
+        Ok(handle)
     }
 
-    pub(crate) fn name_of(&self, id: ChannelId) -> Option<usize> {
-        self.names.get(id).copied()
+    /// Returns the handle of a channel, if the program has one.
+    pub(crate) fn known_handle(&self, id: ChannelId) -> Option<usize> {
+        self.handles.get(id).copied()
     }
 
     /// Removes and returns the handle of a channel that is gone.
     pub(crate) fn forget(&mut self, id: ChannelId) -> Option<usize> {
         self.traces.retain(|(of, _), _| *of != id);
-        self.names.remove(id)
+        self.handles.remove(id)
     }
 
     /// Polls the node and queues the events for the program.
-    pub(crate) fn gather(&mut self, channels: &mut Slab<Channel>, handle: usize) -> Outcome<()> {
+    pub(crate) fn queue_events(
+        &mut self,
+        channels: &mut Slab<Channel>,
+        handle: usize,
+    ) -> Outcome<()> {
         while let Some(event) = self.node.poll_event() {
             if let Event::Channel(channel_event) = &event {
                 self.lending.ingest(channel_event);
             }
             match event {
                 Event::Connected { channel, .. } => {
-                    self.name(channels, handle, channel)?;
+                    self.channel_handle(channels, handle, channel)?;
                 }
                 // A channel that this end opened was reported as connected.
                 Event::Channel(MsgEvent::Open { channel }) => {
-                    if self.names.contains_key(channel) {
+                    if self.handles.contains_key(channel) {
                         continue;
                     }
-                    self.name(channels, handle, channel)?;
+                    self.channel_handle(channels, handle, channel)?;
                 }
                 Event::Channel(MsgEvent::Traced { channel, id, time }) => {
                     self.traces.insert((channel, id), time);
                     continue;
                 }
-                // A filter rule kept it until its channel was gone.
+                // A filter rule delayed the message until its channel had ended.
                 Event::Channel(MsgEvent::Message { channel, message })
-                    if !self.names.contains_key(channel) =>
+                    if !self.handles.contains_key(channel) =>
                 {
                     self.release(message);
                     continue;
                 }
-                // It ended before it was open.
+                // The channel ended before it was open.
                 Event::Channel(MsgEvent::Closed { channel, .. })
-                    if !self.names.contains_key(channel) =>
+                    if !self.handles.contains_key(channel) =>
                 {
                     continue;
                 }
@@ -129,7 +135,7 @@ impl Context {
     ) -> Outcome<bool> {
         let until = timeout.map(|timeout| self.node.now() + timeout);
         loop {
-            self.gather(channels, handle)?;
+            self.queue_events(channels, handle)?;
             if !self.events.is_empty() {
                 return Ok(true);
             }
@@ -140,6 +146,7 @@ impl Context {
         }
     }
 
+    /// Sends a message and returns its number.
     pub(crate) fn send(
         &mut self,
         channel: ChannelId,
@@ -170,7 +177,7 @@ impl Context {
         let request = self.send(channel, Sending::Request, body)?;
         let until = timeout.map(|timeout| self.node.now() + timeout);
         loop {
-            self.gather(channels, handle)?;
+            self.queue_events(channels, handle)?;
             if let Some(answer) = self.take_answer(channel, request) {
                 return answer.map_err(|reason| CallError::Closed(reason).into());
             }
@@ -222,18 +229,24 @@ impl Context {
     }
 
     /// Registers memory and returns its address.
+    ///
+    /// # Errors
+    /// The length is not from 1 to `u32::MAX`, or no memory is left.
     pub(crate) fn register(&mut self, len: usize) -> Outcome<usize> {
-        let asked = u32::try_from(len).ok().filter(|len| *len > 0);
-        let asked = asked.ok_or_else(|| {
+        let requested = u32::try_from(len).ok().filter(|len| *len > 0);
+        let requested = requested.ok_or_else(|| {
             Failure::argument(format!("memory of {len} bytes: 1 to {} can be registered", u32::MAX))
         })?;
-        let block = self.node.context().allocate(asked)?;
+        let block = self.node.context().allocate(requested)?;
         let address = pointer(block.slice());
         self.memory.insert(address, (block, len));
         Ok(address)
     }
 
     /// Frees registered memory.
+    ///
+    /// # Errors
+    /// No memory begins at the address, or it is lent (EBUSY).
     pub(crate) fn deregister(&mut self, address: usize) -> Outcome<c_int> {
         let known = self.memory.get(&address);
         let (block, _) = known.ok_or_else(|| {
@@ -249,8 +262,11 @@ impl Context {
         Ok(0)
     }
 
-    /// Returns the piece of registered memory that contains a body.
-    pub(crate) fn lent(&self, address: usize, len: usize) -> Outcome<Slice> {
+    /// Returns the location of a body in registered memory.
+    ///
+    /// # Errors
+    /// EFAULT if the body is not in registered memory of the program.
+    pub(crate) fn lent_slice(&self, address: usize, len: usize) -> Outcome<Slice> {
         let before = self.memory.range(..=address).next_back();
         let piece = before.and_then(|(base, (block, registered))| {
             let within = address - base <= registered.checked_sub(len)?;

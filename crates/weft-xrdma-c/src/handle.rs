@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::failure::Failure;
 
-/// Bits of a handle, from the lowest: the slot, its use count, the kind, the thread.
-const PLACE: u32 = 24;
-const USE: u32 = 22;
-const KIND: u32 = 2;
+/// Numbers of bits in a handle, from the lowest: the slot, its use count, the kind; the thread has the rest.
+const SLOT_BITS: u32 = 24;
+const USE_COUNT_BITS: u32 = 22;
+const KIND_BITS: u32 = 2;
 
 const _: () = assert!(usize::BITS == 64, "a handle has the bits of a pointer");
 
 /// Maximum number of slots of one kind in one thread.
-const MAX_SLOTS: usize = 1 << PLACE;
+const MAX_SLOTS: usize = 1 << SLOT_BITS;
 
 /// The object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,58 +36,62 @@ pub(crate) fn thread_number() -> usize {
 pub(crate) struct Slab<T> {
     kind: Kind,
     thread: usize,
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
+    /// Number of objects that the slot has held before, modulo 2^22.
     uses: usize,
-    thing: Option<T>,
+    object: Option<T>,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new(kind: Kind, thread: usize) -> Self {
-        Self { kind, thread, places: Vec::new(), free: Vec::new() }
+        Self { kind, thread, slots: Vec::new(), free: Vec::new() }
     }
 
     /// Stores an object and returns its handle, which is never 0.
-    pub(crate) fn insert(&mut self, thing: T) -> Result<usize, Failure> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None if self.places.len() < MAX_SLOTS => {
-                self.places.push(Place { uses: 0, thing: None });
-                self.places.len() - 1
+    pub(crate) fn insert(&mut self, object: T) -> Result<usize, Failure> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < MAX_SLOTS => {
+                self.slots.push(Slot { uses: 0, object: None });
+                self.slots.len() - 1
             }
             None => return Err(Failure::new(libc::EMFILE, "16,777,216 of them are held already")),
         };
-        self.places[place].thing = Some(thing);
-        Ok(self.handle(place))
+        self.slots[slot].object = Some(object);
+        Ok(self.handle(slot))
     }
 
-    fn handle(&self, place: usize) -> usize {
-        let high = (self.thread << KIND | self.kind as usize) << USE | self.places[place].uses;
-        high << PLACE | place
+    /// Returns the handle of a slot's current object.
+    fn handle(&self, slot: usize) -> usize {
+        let high = (self.thread << KIND_BITS | self.kind as usize) << USE_COUNT_BITS
+            | self.slots[slot].uses;
+        high << SLOT_BITS | slot
     }
 
-    fn place(&self, handle: usize) -> Result<usize, Failure> {
-        let place = handle & (MAX_SLOTS - 1);
-        let there = self.places.get(place).is_some_and(|place| place.thing.is_some());
-        if there && self.handle(place) == handle {
-            return Ok(place);
+    /// Returns the slot of a handle that is valid.
+    fn slot(&self, handle: usize) -> Result<usize, Failure> {
+        let slot = handle & (MAX_SLOTS - 1);
+        let there = self.slots.get(slot).is_some_and(|slot| slot.object.is_some());
+        if there && self.handle(slot) == handle {
+            return Ok(slot);
         }
         Err(Failure::new(libc::EINVAL, self.explain(handle)))
     }
 
-    /// The errors of a handle.
+    /// Returns the reason why a handle is invalid.
     fn explain(&self, handle: usize) -> String {
         let name = match self.kind {
             Kind::Context => "context",
             Kind::Channel => "channel",
             Kind::Message => "message",
         };
-        let kind = handle >> (PLACE + USE) & ((1 << KIND) - 1);
-        let thread = handle >> (PLACE + USE + KIND);
+        let kind = handle >> (SLOT_BITS + USE_COUNT_BITS) & ((1 << KIND_BITS) - 1);
+        let thread = handle >> (SLOT_BITS + USE_COUNT_BITS + KIND_BITS);
         match handle {
             0 => format!("the {name} is null"),
             _ if kind != self.kind as usize => format!("{handle:#x} is no {name}"),
@@ -101,30 +105,30 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get(&self, handle: usize) -> Result<&T, Failure> {
-        let place = self.place(handle)?;
-        Ok(self.places[place].thing.as_ref().expect("looked at just now"))
+        let slot = self.slot(handle)?;
+        Ok(self.slots[slot].object.as_ref().expect("looked at just now"))
     }
 
     pub(crate) fn get_mut(&mut self, handle: usize) -> Result<&mut T, Failure> {
-        let place = self.place(handle)?;
-        Ok(self.places[place].thing.as_mut().expect("looked at just now"))
+        let slot = self.slot(handle)?;
+        Ok(self.slots[slot].object.as_mut().expect("looked at just now"))
     }
 
     pub(crate) fn remove(&mut self, handle: usize) -> Result<T, Failure> {
-        let place = self.place(handle)?;
-        self.free.push(place);
-        let place = &mut self.places[place];
-        place.uses = (place.uses + 1) & ((1 << USE) - 1);
-        Ok(place.thing.take().expect("looked at just now"))
+        let slot = self.slot(handle)?;
+        self.free.push(slot);
+        let slot = &mut self.slots[slot];
+        slot.uses = (slot.uses + 1) & ((1 << USE_COUNT_BITS) - 1);
+        Ok(slot.object.take().expect("looked at just now"))
     }
 
     /// Removes all objects for which `stays` returns `false`.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
         let going =
-            |place: &usize| self.places[*place].thing.as_ref().is_some_and(|thing| !stays(thing));
-        let going: Vec<usize> = (0..self.places.len()).filter(going).collect();
-        for place in going {
-            let handle = self.handle(place);
+            |slot: &usize| self.slots[*slot].object.as_ref().is_some_and(|object| !stays(object));
+        let going: Vec<usize> = (0..self.slots.len()).filter(going).collect();
+        for slot in going {
+            let handle = self.handle(slot);
             let _ = self.remove(handle);
         }
     }
@@ -141,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_handle_that_was_given_names_a_thing() {
+    fn only_an_issued_handle_names_an_object() {
         let mut slab = Slab::new(Kind::Message, 7);
         let (one, two) = (slab.insert("one").unwrap(), slab.insert("two").unwrap());
         assert_eq!((*slab.get(one).unwrap(), *slab.get(two).unwrap()), ("one", "two"));
         assert_eq!(slab.remove(one).unwrap(), "one");
         assert!(why(slab.remove(one)).contains("the message is gone"));
         let three = slab.insert("three").unwrap();
-        assert!(three != one && why(slab.get(one)).contains("gone"), "the place is used again");
+        assert!(three != one && why(slab.get(one)).contains("gone"), "the slot is used again");
         assert!(why(slab.get(0)).contains("null"));
         assert!(why(slab.get(0x7fff_1234_5678)).contains("is no message"));
         assert!(why(slab.get(usize::MAX)).contains("another thread"));
@@ -156,7 +160,7 @@ mod tests {
         assert!(why(other.get(two)).contains("another thread"));
         let other = Slab::<()>::new(Kind::Channel, 7);
         assert!(why(other.get(two)).contains("is no channel"));
-        slab.retain(|thing| *thing == "three");
+        slab.retain(|object| *object == "three");
         assert!(slab.get(two).is_err() && slab.get(three).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! X-RDMA for C and C++: `libxrdma.so.1`, its header `include/xrdma.h` and its manual pages, both written from the
 //! comments here (`cargo xtask docs`). Contexts belong to one thread of the program, so nothing here locks.
 //!
-//! | what | where |
+//! | subject | file |
 //! | --- | --- |
 //! | functions of the header | `exports/` |
 //! | its structures | `types.rs` |
@@ -24,7 +24,7 @@
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "all ask for the same, and the header's first comment says what"
+    reason = "all have the conditions that the header's first comment states"
 )]
 
 mod context;

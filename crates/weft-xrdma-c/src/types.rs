@@ -50,7 +50,7 @@ pub enum xrdma_event_kind {
     XRDMA_EVENT_ACCEPTED = 3,
     /// A message arrived: `msg`, which the program must release.
     XRDMA_EVENT_MESSAGE = 4,
-    /// The peer has message `number`; memory lent to it with XRDMA_LENT is free again.
+    /// The peer has message `number`, which was sent with XRDMA_LENT: its memory is free again.
     XRDMA_EVENT_DELIVERED = 5,
     /// The channel is gone, and its handle is invalid after this event: `error` is 0 if this end closed it, and
     /// `text` has the reason. Memory lent on it is free again.
@@ -128,7 +128,7 @@ pub struct xrdma_channel_state {
     pub large: u64,
     /// Number of ACK frames sent.
     pub acks: u64,
-    /// Number of NOP frames sent.
+    /// Number of NOP frames sent because the window stayed full.
     pub nops: u64,
     /// Number of probes sent to a silent peer.
     pub probes: u64,

@@ -15,7 +15,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// libxrdma as `make build` lays it out.
+/// The folder with libxrdma, its header and its pkg-config file, as `make build` installs them.
 static XRDMA: LazyLock<PathBuf> = LazyLock::new(|| install_xrdma(folder().join("xrdma-c")));
 
 /// The directories in which the loader finds libibverbs and libxrdma.
@@ -25,9 +25,9 @@ static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// Returns pkg-config's output for libxrdma.
-fn pkg_config(asked: &[&str]) -> Vec<String> {
+fn pkg_config(options: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
-    let command = command.args(asked).arg("xrdma");
+    let command = command.args(options).arg("xrdma");
     let output = command.env("PKG_CONFIG_PATH", XRDMA.join("lib/pkgconfig")).output();
     let output = output.expect("pkg-config runs (package pkgconf)");
     assert!(output.status.success(), "{}", output_text(&output));
@@ -94,7 +94,7 @@ fn calls_in_any_order_crash_nothing_and_leak_nothing() {
 }
 
 #[test]
-fn the_example_is_short_and_speaks_with_itself() {
+fn the_example_is_short_and_its_two_ends_exchange_messages() {
     let source = include_str!("../examples/ping_pong.c");
     assert!(source.lines().count() < 50, "{} lines", source.lines().count());
     let program = ping_pong("ping-pong");
@@ -108,7 +108,7 @@ fn the_example_is_short_and_speaks_with_itself() {
 }
 
 #[test]
-fn programs_can_have_the_library_within_them() {
+fn programs_can_link_the_library_statically() {
     let archive = XRDMA.join("lib/libxrdma.a").to_str().expect("a path of ours").to_owned();
     let whole = pkg_config(&["--libs", "--static"]);
     let rest = whole.into_iter().filter(|word| word != "-lxrdma" && !word.starts_with("-L"));
@@ -119,7 +119,7 @@ fn programs_can_have_the_library_within_them() {
 }
 
 #[test]
-fn the_library_has_the_name_that_programs_look_for_and_exports_the_header_only() {
+fn the_library_has_its_soname_and_exports_only_the_header() {
     let library = XRDMA.join("lib/libxrdma.so.1");
     let objdump = Command::new("objdump").arg("-pT").arg(&library).output().expect("objdump runs");
     let text = output_text(&objdump);

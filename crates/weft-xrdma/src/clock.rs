@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use weft_units::Instant;
 
-/// Nanoseconds since the machine's boot.
+/// Returns the time since the machine's boot, without the time that it was suspended (CLOCK_MONOTONIC).
 pub(crate) fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);
     let positive = "the clock counts up from zero";

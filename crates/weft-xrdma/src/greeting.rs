@@ -1,5 +1,5 @@
-//! The greeting of two nodes over TCP: the client sends its request and its end's parameters, the server answers with
-//! its own. The connection is closed then, or stays as the channel's other carrier.
+//! The greeting of two nodes over TCP: the client sends a request and its channel's offer, the server answers with its
+//! own offer. After that the connection is closed, or stays as the channel's other carrier.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,8 +17,11 @@ const CHANNEL_WITH_STREAM: u8 = b'S';
 pub(crate) struct Greeting {
     pub(crate) socket: TcpStream,
     pub(crate) side: Side,
+    /// The deadline of the greeting.
     pub(crate) until: Instant,
+    /// Bytes that are not written yet.
     out: Vec<u8>,
+    /// Bytes read so far.
     input: Vec<u8>,
 }
 
@@ -40,7 +43,7 @@ pub(crate) enum Progress {
     /// The greeting is not complete.
     Waiting,
     /// The peer's offer arrived.
-    Met { offer: ChannelOffer, stream: bool },
+    Complete { offer: ChannelOffer, stream: bool },
 }
 
 /// The errors of a greeting.
@@ -57,7 +60,8 @@ pub(crate) enum GreetingError {
 }
 
 impl Greeting {
-    pub(crate) fn ask(
+    /// Returns the client's end, which requests a channel and sends its offer.
+    pub(crate) fn client(
         socket: TcpStream,
         offer: &ChannelOffer,
         stream: bool,
@@ -68,7 +72,8 @@ impl Greeting {
         Self { socket, side: Side::Client { stream }, until, out, input: Vec::new() }
     }
 
-    pub(crate) const fn answer(socket: TcpStream, until: Instant) -> Self {
+    /// Returns the server's end, which waits for the client's offer.
+    pub(crate) const fn server(socket: TcpStream, until: Instant) -> Self {
         Self { socket, side: Side::Server, until, out: Vec::new(), input: Vec::new() }
     }
 
@@ -83,6 +88,7 @@ impl Greeting {
         !self.out.is_empty()
     }
 
+    /// Writes pending bytes until the socket accepts no more.
     pub(crate) fn write(&mut self) -> Result<(), GreetingError> {
         while !self.out.is_empty() {
             match self.socket.write(&self.out) {
@@ -116,7 +122,7 @@ impl Greeting {
         };
         let offer = ChannelOffer::parse(&self.input[prefix..])?;
         self.input.clear();
-        Ok(Progress::Met { offer, stream })
+        Ok(Progress::Complete { offer, stream })
     }
 }
 

@@ -5,17 +5,17 @@
 //! | subject | file |
 //! | --- | --- |
 //! | libibverbs, loaded at run time | `library.rs` |
-//! | a device as `weft_msg::Verbs` | `device.rs`, `memory.rs` |
+//! | a device as `weft_msg::Verbs` | `device/`, `memory.rs` |
 //! | channels by address and port, streams beside them | `node/`, `greeting.rs` |
 //! | helpers for other languages | `options.rs`, `lending.rs` |
-//! | the record for `weft stat`, the orders of `weft adm` | `node/show.rs` |
+//! | the record for `weft stat`, the requests of `weft adm` | `node/show.rs` |
 //!
 //! The library is the one the loader finds: rdma-core's for hardware, ours under `weft run`.
 //!
 //! ```
 //! use weft_xrdma::{Options, Pages};
 //!
-//! // As a person or another language gives them.
+//! // The text form, for command lines and other languages.
 //! let options: Options = "pages=huge spin=50us depth=64".parse()?;
 //! assert_eq!((options.device.pages, options.config.depth), (Pages::Huge, 64));
 //! let error = "dept=64".parse::<Options>().unwrap_err();

@@ -51,6 +51,7 @@ pub enum VerbsLibraryError {
     },
 }
 
+/// The name by which the loader finds the library.
 const NAME: &str = "libibverbs.so.1";
 
 macro_rules! functions {
@@ -113,15 +114,21 @@ functions! {
 }
 
 /// Returns the object that a function created.
-pub(crate) fn made<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, VerbsLibraryError> {
+///
+/// # Errors
+/// The pointer is null; the error is that of errno.
+pub(crate) fn check_pointer<T>(
+    call: &'static str,
+    pointer: *mut T,
+) -> Result<*mut T, VerbsLibraryError> {
     if pointer.is_null() {
         return Err(VerbsLibraryError::Failed { call, error: std::io::Error::last_os_error() });
     }
     Ok(pointer)
 }
 
-/// Converts a function's result: zero, or an error number.
-pub(crate) fn done(call: &'static str, result: c_int) -> Result<(), VerbsLibraryError> {
+/// Checks a function's result, which is zero or an error number.
+pub(crate) fn check_result(call: &'static str, result: c_int) -> Result<(), VerbsLibraryError> {
     if result == 0 {
         return Ok(());
     }

@@ -21,8 +21,10 @@ pub enum Pages {
 }
 
 /// The highest address, near the stack, where nothing else is mapped; each mapping goes below the last.
-const HIGHEST: usize = 0x7d00_0000_0000;
+const MAX_ADDRESS: usize = 0x7d00_0000_0000;
+/// Length of a huge page in bytes.
 const HUGE: usize = 2 << 20;
+/// Length of a page of the default size in bytes.
 const PAGE: usize = 4096;
 
 /// Memory for a region.
@@ -65,7 +67,7 @@ impl Mapping {
 
     fn map(len: usize, page: usize, below: &mut usize) -> io::Result<Self> {
         if *below == 0 {
-            *below = HIGHEST;
+            *below = MAX_ADDRESS;
         }
         let (usable, guard) = (len.next_multiple_of(page), page);
         let mapped = usable + 2 * guard;
@@ -125,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_zeros_high_up_and_apart() {
+    fn mappings_are_zeroed_at_high_addresses_and_apart() {
         let mut below = 0;
         let mut mappings: Vec<_> =
             (0..4).map(|_| Mapping::new(5000, Pages::Anonymous, &mut below).unwrap()).collect();
         for mapping in &mut mappings {
             assert!(mapping.bytes().iter().all(|&byte| byte == 0));
             mapping.bytes_mut().fill(1);
-            assert!(mapping.start().addr() > HIGHEST / 2, "far from the heap");
+            assert!(mapping.start().addr() > MAX_ADDRESS / 2, "far from the heap");
         }
         for pair in mappings.windows(2) {
             let [one, other] = pair else { unreachable!() };
@@ -142,7 +144,8 @@ mod tests {
         }
     }
 
-    /// Returns the addresses of pages from the kernel's map of this process.
+    /// Returns the page size of the mapping that begins at `address`, as the kernel prints it; `None` if no mapping
+    /// begins there.
     fn page_size_at(address: usize) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let start = format!("{address:x}-");
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_taken_where_there_are_some_and_usual_ones_elsewhere() {
+    fn huge_pages_are_used_while_the_pool_has_some_and_default_pages_otherwise() {
         const POOL: &str = "/proc/sys/vm/nr_hugepages";
         let before = std::fs::read_to_string(POOL).unwrap_or_default();
         // Without the permission, or without contiguous free memory for a page, the pool stays empty.
@@ -170,10 +173,10 @@ mod tests {
         let size = |mapping: &Mapping| page_size_at(mapping.start().addr()).expect("it is mapped");
         let sizes: Vec<_> = mappings.iter().map(size).collect();
         let count = |of: &str| sizes.iter().filter(|size| *size == of).count();
-        let (huge, usual) = (count("2048 kB"), count("4 kB"));
+        let (huge, default_size) = (count("2048 kB"), count("4 kB"));
         drop(mappings);
         let _ = std::fs::write(POOL, before);
-        assert_eq!((huge, usual), (free.min(4), 4 - free.min(4)), "{sizes:?}");
+        assert_eq!((huge, default_size), (free.min(4), 4 - free.min(4)), "{sizes:?}");
         if free == 0 {
             let reason = format!("{POOL} cannot be raised, or memory is in pieces");
             weft_testkit::skip_on_this_machine("memory in huge pages", &reason);
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_allocator_is_zeros_and_aligned() {
+    fn memory_of_the_allocator_is_zeroed_and_aligned() {
         let mut below = 0;
         let mut mapping = Mapping::new(100_000, Pages::Malloc, &mut below).unwrap();
         assert!(mapping.start().addr().is_multiple_of(PAGE));

@@ -8,7 +8,7 @@ use weft_units::unknown_name;
 use crate::{Options, Pages};
 
 /// The options that are not parameters of a context.
-const OWN: [&str; 6] = ["device", "address", "pages", "streams", "spin", "show"];
+const NODE_OPTIONS: [&str; 6] = ["device", "address", "pages", "streams", "spin", "show"];
 
 impl Options {
     /// Sets an option: `device`, `address`, `pages` (anonymous, huge or malloc), `streams` (true or false), `spin`
@@ -42,18 +42,23 @@ impl Options {
             }
             "show" if value == "off" => self.show.off = true,
             "show" => self.show.name = Some(value.into()),
-            _ => return self.config.set(name, value).map_err(|error| with_own(name, error)),
+            _ => {
+                return self
+                    .config
+                    .set(name, value)
+                    .map_err(|error| with_node_options(name, error));
+            }
         }
         Ok(())
     }
 }
 
 /// Adds this crate's options to the known names of an error about an unknown name.
-fn with_own(name: &str, error: ConfigError) -> ConfigError {
+fn with_node_options(name: &str, error: ConfigError) -> ConfigError {
     let ConfigError::Unknown(_) = error else { return error };
     let parameters = Config::default().parameters();
     let parameters = parameters.iter().map(|parameter| parameter.name);
-    let known: Vec<_> = OWN.into_iter().chain(parameters).collect();
+    let known: Vec<_> = NODE_OPTIONS.into_iter().chain(parameters).collect();
     ConfigError::Unknown(unknown_name("option", name, &known))
 }
 
@@ -82,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_from_words() {
+    fn options_are_parsed_from_words() {
         let text =
             "device=weft0 address=10.0.0.1 pages=huge\n streams=true spin=10us show=mine depth=64";
         let options: Options = text.parse().unwrap();
@@ -98,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_is_named() {
+    fn invalid_options_are_named() {
         for (text, want) in [
             ("depth", "options: \"depth\" is not NAME=VALUE"),
             ("pages=small", "pages: \"small\" is not anonymous, huge or malloc"),

@@ -57,10 +57,10 @@ fn messages_of_every_kind_go_there_and_back() {
     }
 }
 
-/// More clients run than a server needs to notice that the first are gone: each has the address and the numbers of an
-/// earlier one, which the server still probes.
+/// Clients run one after another, faster than the server detects that earlier ones are gone: each has the address and
+/// the numbers of an earlier client, which the server still probes.
 #[test]
-fn clients_that_follow_one_another_are_not_taken_for_those_before() {
+fn successive_clients_are_not_confused_with_earlier_ones() {
     let program = example("ping_pong");
     let server = serve(&[&program, "0"]);
     for client in 0..25 {
@@ -126,12 +126,12 @@ fn check_store(server: &str, client: &str) {
 }
 
 #[test]
-fn a_key_value_store_keeps_what_it_is_given() {
+fn a_key_value_store_keeps_its_values() {
     check_store(&example("kv_server"), &example("kv_client"));
 }
 
 #[test]
-fn so_does_the_one_on_bare_verbs() {
+fn a_key_value_store_on_bare_verbs_keeps_its_values() {
     let server = bare("kv_server", &["kv_server.c", "kv.c"]);
     check_store(&server, &bare("kv_client", &["kv_client.c", "kv.c"]));
 }
@@ -174,7 +174,7 @@ fn no_listener_and_a_foreign_listener_give_different_errors() {
 }
 
 #[test]
-fn without_a_device_the_way_out_is_named() {
+fn without_a_device_the_error_names_a_remedy() {
     let output = Command::new(example("ping_pong"))
         .arg("127.0.0.1:1")
         .env_remove("LD_LIBRARY_PATH")

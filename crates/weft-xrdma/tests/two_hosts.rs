@@ -16,8 +16,9 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 const KEEPALIVE: Duration = Duration::from_millis(200);
-/// The time until the device gives up a peer, and the margin for a busy machine.
+/// The time until the device reports a peer as unreachable.
 const GIVE_UP_TIME: Duration = Duration::from_secs(2);
+/// The margin for a busy machine.
 const BUSY: Duration = Duration::from_secs(2);
 const CHANNELS: usize = 8;
 
@@ -43,38 +44,38 @@ fn held(node: &mut Node) -> (u64, u64, usize) {
     (registered, used, node.context().channels().count())
 }
 
-/// Polls until `so` returns `true`. Returns the time.
-fn until(node: &mut Node, what: &str, mut so: impl FnMut(&mut Node) -> bool) -> Instant {
+/// Polls until `condition` returns `true`, and returns the time; fails after 30 seconds.
+fn until(node: &mut Node, what: &str, mut condition: impl FnMut(&mut Node) -> bool) -> Instant {
     let late = node.now() + Duration::from_secs(30);
-    while !so(node) {
+    while !condition(node) {
         assert!(node.now() < late, "not within half a minute: {what}; {:?}", held(node));
         node.wait(Some(Duration::from_millis(1)));
     }
     node.now()
 }
 
-/// Numbers of events.
+/// Numbers of messages received and of channels ended.
 #[derive(Default)]
-struct Happened {
+struct EventCounts {
     messages: usize,
     ended: usize,
 }
 
 /// Takes all events, releases their memory and returns their numbers.
-fn take(node: &mut Node) -> Happened {
-    let mut happened = Happened::default();
+fn take(node: &mut Node) -> EventCounts {
+    let mut counts = EventCounts::default();
     while let Some(event) = node.poll_event() {
         match event {
-            Event::Channel(weft_msg::Event::Closed { .. }) => happened.ended += 1,
+            Event::Channel(weft_msg::Event::Closed { .. }) => counts.ended += 1,
             Event::Channel(weft_msg::Event::Message { message, .. }) => {
-                happened.messages += 1;
+                counts.messages += 1;
                 let now = node.now();
                 node.context().release(now, message);
             }
             _ => {}
         }
     }
-    happened
+    counts
 }
 
 /// Opens channels to a server on the other host, and accepts one from a client there; then runs `end`.

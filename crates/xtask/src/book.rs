@@ -17,9 +17,9 @@ mod variables;
 
 /// The table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// Pages of the root that are chapters.
+/// Pages in the repository's root that are chapters of the book.
 const CHAPTERS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
-/// Pages that are checked beside those of `docs/`.
+/// The page outside the book that is checked too.
 const README: &str = "README.md";
 
 /// A page, with its path from the repository's root.
@@ -29,7 +29,7 @@ struct Page {
     text: String,
 }
 
-/// A line of a page that is wrong.
+/// A fault on a line of a page.
 #[derive(Debug)]
 struct Fault {
     path: PathBuf,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 /// Checks the pages, and builds the book in `target/book`.
 ///
 /// # Errors
-/// Every fault of the pages; or what mdBook said.
+/// Returns every fault of the pages, or the failure of mdBook.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let pages = pages(root)?;
     check(root, &pages)?;

@@ -14,6 +14,7 @@ mod table;
 mod wire;
 mod xrdma;
 
+/// A generated page.
 struct Document {
     /// The path from the repository's root.
     path: String,
@@ -21,7 +22,7 @@ struct Document {
     text: String,
 }
 
-/// A folder that contains only generated pages.
+/// The folder of the manual pages, all of which are generated.
 const MANUAL: &str = "crates/weft-xrdma-c/man";
 
 /// Returns every generated page.
@@ -95,7 +96,7 @@ fn stale(root: &Path, documents: &[Document]) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for Document { path, text } in documents {
         match fs::read_to_string(root.join(path)) {
-            Ok(there) if there == *text => {}
+            Ok(current) if current == *text => {}
             Ok(_) => stale.push(path.clone()),
             Err(error) if error.kind() == ErrorKind::NotFound => stale.push(path.clone()),
             Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nothing_generates_any_more_is_named_and_removed() {
+    fn a_page_that_is_no_longer_generated_is_named_and_removed() {
         let scratch = Scratch::new("weft-docs-removed");
         write(&scratch.0).unwrap();
         let page = scratch.0.join(MANUAL).join("xrdma_gone.3");

@@ -70,9 +70,9 @@ fn seeds_of(target: &str) -> impl Iterator<Item = &'static str> {
     rows.map(|(_, folder)| *folder)
 }
 
-/// Maximum input bytes of targets whose long inputs are slow: texts that people write, of which a few lines cover all
-/// cases of the parser, and scripts, of which a few dozen steps reach every state. Others use libFuzzer's limit, the
-/// longer of 4096 bytes and the longest valid input.
+/// Maximum input bytes of targets whose long inputs are slow: texts that people write, because a few lines cover all
+/// cases of the parser, and scripts, because a few dozen steps reach every state. Other targets have libFuzzer's limit,
+/// the longer of 4096 bytes and the longest valid input.
 const MAX_LENGTHS: &[(&str, u32)] = &[
     ("units", 64),
     ("selectors", 128),
@@ -94,12 +94,13 @@ const MAX_LENGTHS: &[(&str, u32)] = &[
 ];
 
 /// The seconds after which a running input counts as a hang.
-const HANG: u32 = 30;
+const HANG_SECONDS: u32 = 30;
 
 /// Runs the targets one after another.
 ///
 /// # Errors
-/// Returns the first target that failed, with the place of the input; or the missing tool.
+/// Returns an error for the first target that fails, with the folder of the input; for an unknown target; and for a
+/// missing tool.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let known = targets(root)?;
     for target in &args.targets {
@@ -109,21 +110,21 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
     for target in chosen {
         write_seeds(root, target)?;
-        let (for_how_long, limit) = match args.inputs {
+        let (extent, limit) = match args.inputs {
             Some(inputs) => (format!("with {inputs} inputs"), format!("-runs={inputs}")),
             None => {
                 let seconds = args.seconds;
                 (format!("for {seconds} s"), format!("-max_total_time={seconds}"))
             }
         };
-        println!("fuzzing {target} {for_how_long}");
+        println!("fuzzing {target} {extent}");
         let max_length = MAX_LENGTHS.iter().find(|(name, _)| name == target);
         let status = cargo_fuzz(root)
-            // The assertions are in the profile, which has exceptions.
+            // The release profile of `fuzz/` enables assertions, with exceptions.
             .args(["run", "--release", target])
             .args(args.no_sanitizer.then_some(["--sanitizer", "none"]).into_iter().flatten())
             .args(["--", "-print_final_stats=1"])
-            .args([limit, format!("-timeout={HANG}")])
+            .args([limit, format!("-timeout={HANG_SECONDS}")])
             .args(max_length.map(|(_, bytes)| format!("-max_len={bytes}")))
             .args(seeds_of(target).next().is_none().then_some("-len_control=0"))
             .status()?;
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_seeds_exists() {
+    fn every_file_and_folder_of_seeds_exists() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (_, place) in SEEDS {
             let is_corpus = place.ends_with(".corpus");

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
+/// A row of the table of layers.
 struct Layer {
     number: u8,
     name: &'static str,
@@ -61,8 +62,8 @@ const ON_HOSTS: &[&str] = &[
 /// The crates that build fabrics, load them and simulate them.
 const MEASUREMENT: &[&str] = &["weft-lab", "weft-perf", "weft-sim", "weft-testkit"];
 
-/// The lines of lib.rs that exclude std; each crate has one. The second is for crates whose file writers are behind a
-/// feature.
+/// The lines of lib.rs that exclude std, one of which each sans-IO crate has. The second is for crates whose file
+/// writers are behind a feature.
 const NO_STD: &[&str] = &[
     "#![cfg_attr(not(test), no_std)]",
     "#![cfg_attr(not(any(test, feature = \"std\")), no_std)]",
@@ -71,7 +72,7 @@ const NO_STD: &[&str] = &[
 /// The lines of lib.rs that exclude unsafe code. Exceptions are marked in place, with a reason.
 const NO_UNSAFE: &[&str] = &["#![forbid(unsafe_code)]", "#![deny(unsafe_code)]"];
 
-/// The crates of the workspace, each with the workspace crates that it ships with.
+/// The crates of the workspace, each with the workspace's crates that it ships.
 type Graph = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ enum Violation {
     AttributeMissing { file: PathBuf, attribute: &'static str },
 }
 
-/// A layer of the workspace: its name, and its crates with the workspace's crates that each ships with.
+/// A layer of the workspace: its name, and its crates, each with the workspace's crates that it ships.
 pub(crate) struct InLayer {
     pub(crate) name: &'static str,
     pub(crate) crates: Vec<(String, Vec<String>)>,
@@ -93,7 +94,7 @@ pub(crate) struct InLayer {
 /// Returns the layers of the workspace at `root`, the highest first.
 ///
 /// # Errors
-/// The workspace cannot be read.
+/// Returns an error if the workspace cannot be read.
 pub(crate) fn by_layer(root: &Path) -> Result<Vec<InLayer>> {
     let graph = graph(&metadata(root)?.workspace_packages());
     let of = |layer: &Layer| {
@@ -104,7 +105,10 @@ pub(crate) fn by_layer(root: &Path) -> Result<Vec<InLayer>> {
     Ok(LAYERS.iter().map(of).collect())
 }
 
-/// Returns what cargo says of the workspace.
+/// Returns cargo's metadata of the workspace, without dependencies from registries.
+///
+/// # Errors
+/// Returns an error if `cargo metadata` fails.
 pub(crate) fn metadata(root: &Path) -> Result<Metadata> {
     let mut command = MetadataCommand::new();
     let command = command.manifest_path(root.join("Cargo.toml")).no_deps();
@@ -196,7 +200,7 @@ fn measurement_on_hosts(graph: &Graph) -> Vec<Violation> {
     ON_HOSTS.iter().flat_map(on_host).collect()
 }
 
-/// Returns the crates that a crate ships with, directly or through others.
+/// Returns the crates that a crate ships, directly or through others.
 fn dependencies(graph: &Graph, from: &str) -> BTreeSet<String> {
     let (mut found, mut unread) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(name) = unread.pop() {

@@ -23,16 +23,19 @@ enum Kind {
     Miri,
 }
 
+/// A row of the table of proofs.
 struct Proof {
     kind: Kind,
     package: &'static str,
     /// The tests of the proof: those whose names contain this text.
     tests: &'static str,
+    /// The statement that the proof shows.
     shows: &'static str,
+    /// The bound within which it shows it.
     bound: &'static str,
 }
 
-/// Maximum preemptions of a model. Two suffice for the known mistakes; three take seconds.
+/// Maximum number of preemptions in a model. Two detect the known mistakes; three take seconds.
 const PREEMPTIONS: &str = "3";
 
 const fn loom(tests: &'static str, shows: &'static str, bound: &'static str) -> Proof {

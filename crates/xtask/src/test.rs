@@ -26,7 +26,7 @@ struct Program {
     executable: PathBuf,
     /// The directory of the package, where `cargo test` runs its tests.
     directory: PathBuf,
-    /// `true` for a file under `tests/`. These take longest, and run first.
+    /// `true` for a file under `tests/`. These programs take longest and run first.
     integration: bool,
 }
 
@@ -37,21 +37,21 @@ struct Ended {
     took: Duration,
 }
 
-/// Returns the time, to print how long programs take.
+/// Returns the current time, for the printed durations.
 #[expect(clippy::disallowed_methods, reason = "no engine runs here")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// Builds all tests, runs them, then those in documentation. A program that fails does not keep others from running.
+/// Builds all tests, runs them, then those in documentation. After a failure the other programs run too.
 ///
 /// # Errors
-/// The tests do not build, or returns the programs that failed.
+/// Returns the programs that failed, or an error if the tests do not build.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    let begun = now();
+    let started = now();
     let mut programs = build(root)?;
     programs.sort_by_key(|program| !program.integration);
-    println!("tests: {} programs built in {} s", programs.len(), begun.elapsed().as_secs());
+    println!("tests: {} programs built in {} s", programs.len(), started.elapsed().as_secs());
 
     let mut failed = run_all(programs, args.jobs)?;
     if !cargo_test(root).args(["--doc", "--no-fail-fast"]).status()?.success() {
@@ -67,7 +67,7 @@ fn cargo_test(root: &Path) -> Command {
     command
 }
 
-/// Returns the programs of tests, built.
+/// Builds the programs of tests and returns them.
 fn build(root: &Path) -> Result<Vec<Program>> {
     let mut cargo = cargo_test(root)
         .args(["--no-run", "--message-format", "json-render-diagnostics"])
@@ -85,7 +85,7 @@ fn build(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Returns the program of tests that `artifact` is, if it is one.
+/// Returns `artifact` as a program of tests; `None` if it is none.
 fn program(artifact: &Artifact) -> Option<Program> {
     let executable = artifact.executable.as_ref().filter(|_| artifact.profile.test)?;
     let directory = artifact.manifest_path.parent()?;
@@ -98,7 +98,8 @@ fn program(artifact: &Artifact) -> Option<Program> {
     })
 }
 
-/// Runs the programs, `jobs` at a time, and prints what each wrote when it ends. Returns the names of those that failed.
+/// Runs the programs, `jobs` at a time, and prints the output of each when it ends. Returns the names of those that
+/// failed.
 fn run_all(programs: Vec<Program>, jobs: usize) -> Result<Vec<String>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -108,7 +109,7 @@ fn run_all(programs: Vec<Program>, jobs: usize) -> Result<Vec<String>> {
             let sender = sender.clone();
             scope.spawn(move || {
                 while let Some(program) = next() {
-                    // The receiver is only gone if it failed, and then its error is what counts.
+                    // The receiver is dropped only after an error, which is then reported.
                     let _ = sender.send(run_one(program));
                 }
             });
@@ -127,14 +128,14 @@ fn run_all(programs: Vec<Program>, jobs: usize) -> Result<Vec<String>> {
 }
 
 fn run_one(program: Program) -> Result<Ended> {
-    let begun = now();
+    let started = now();
     let output = Command::new(&program.executable)
         .arg("--quiet")
         .current_dir(&program.directory)
         .env("CARGO_MANIFEST_DIR", &program.directory)
         .output()
         .with_context(|| format!("{} does not start", program.executable.display()))?;
-    Ok(Ended { name: program.name, output, took: begun.elapsed() })
+    Ok(Ended { name: program.name, output, took: started.elapsed() })
 }
 
 fn print(ended: &Ended) {

@@ -39,17 +39,23 @@ const PRELOAD: (&str, &str) = ("crates/weft-verbs/preload/device_node.c", "libwe
 struct Symbol<'a> {
     version: &'a str,
     name: &'a str,
-    answer: Answer,
+    implementation: Implementation,
 }
 
 /// The implementation of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum Implementation {
+    /// A function of Weft.
     Ours,
+    /// A stub that returns `EOPNOTSUPP`.
     Errno,
+    /// A stub that sets `errno` and returns a null pointer.
     Pointer,
+    /// A stub that sets `errno` and returns -1.
     Failure,
+    /// A stub that does nothing.
     Nothing,
+    /// A variable of eight zero bytes.
     Data,
 }
 
@@ -119,6 +125,10 @@ fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Re
     Ok(())
 }
 
+/// Returns cargo's target directory.
+///
+/// # Errors
+/// Returns an error if `cargo metadata` fails.
 pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
@@ -136,6 +146,10 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Runs a command.
+///
+/// # Errors
+/// Returns an error with the command if it does not start or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed");
@@ -148,19 +162,19 @@ fn parse(text: &str) -> Result<Vec<Symbol<'_>>> {
 }
 
 fn symbol(line: &str) -> Result<Symbol<'_>> {
-    let [version, name, answer] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+    let [version, name, implementation] = line.split_whitespace().collect::<Vec<_>>()[..] else {
         bail!("expected a version, a name and an implementation, got {line:?}");
     };
-    let answer = match answer {
-        "ours" => Answer::Ours,
-        "errno" => Answer::Errno,
-        "pointer" => Answer::Pointer,
-        "failure" => Answer::Failure,
-        "nothing" => Answer::Nothing,
-        "data" => Answer::Data,
-        _ => bail!("{answer:?} is not one of ours, errno, pointer, failure, nothing, data"),
+    let implementation = match implementation {
+        "ours" => Implementation::Ours,
+        "errno" => Implementation::Errno,
+        "pointer" => Implementation::Pointer,
+        "failure" => Implementation::Failure,
+        "nothing" => Implementation::Nothing,
+        "data" => Implementation::Data,
+        _ => bail!("{implementation:?} is not one of ours, errno, pointer, failure, nothing, data"),
     };
-    Ok(Symbol { version, name, answer })
+    Ok(Symbol { version, name, implementation })
 }
 
 /// Returns a linker's version script: each version with its symbols, and no other exports.
@@ -180,18 +194,18 @@ fn version_map(symbols: &[Symbol<'_>]) -> String {
 /// Returns C stubs for the symbols that Weft does not implement. They ignore their arguments.
 fn definitions(symbols: &[Symbol<'_>]) -> String {
     let mut source = String::from("#include <errno.h>\n#include <stddef.h>\n\n");
-    for Symbol { name, answer, .. } in symbols {
-        let _ = match answer {
-            Answer::Ours => Ok(()),
-            Answer::Errno => writeln!(source, "int {name}(void) {{ return EOPNOTSUPP; }}"),
-            Answer::Pointer => {
+    for Symbol { name, implementation, .. } in symbols {
+        let _ = match implementation {
+            Implementation::Ours => Ok(()),
+            Implementation::Errno => writeln!(source, "int {name}(void) {{ return EOPNOTSUPP; }}"),
+            Implementation::Pointer => {
                 writeln!(source, "void *{name}(void) {{ errno = EOPNOTSUPP; return NULL; }}")
             }
-            Answer::Failure => {
+            Implementation::Failure => {
                 writeln!(source, "int {name}(void) {{ errno = EOPNOTSUPP; return -1; }}")
             }
-            Answer::Nothing => writeln!(source, "void {name}(void) {{}}"),
-            Answer::Data => writeln!(source, "char {name}[8];"),
+            Implementation::Nothing => writeln!(source, "void {name}(void) {{}}"),
+            Implementation::Data => writeln!(source, "char {name}[8];"),
         };
     }
     source
@@ -213,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_defined_by_what_it_returns() {
+    fn symbols_that_are_not_ours_have_stubs_by_return_type() {
         let source = definitions(&parse(TABLE).unwrap());
         assert!(!source.contains(" a("), "{source}");
         assert!(source.contains("int b(void) { return EOPNOTSUPP; }"), "{source}");

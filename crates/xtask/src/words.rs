@@ -10,13 +10,13 @@ mod list;
 
 use list::{CHECKED, NAMES, OPENINGS, PHRASES};
 
-/// Findings that are printed.
+/// Maximum number of findings that are printed.
 const MAX_PRINTED: usize = 400;
 
-/// The files that name what is banned.
+/// The files that are not checked, because they contain the banned words.
 const OWN: [&str; 2] = ["xtask/src/words.rs", "xtask/src/words/list.rs"];
 
-/// A line that does not keep to the list.
+/// A line that violates the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     file: PathBuf,
@@ -31,12 +31,13 @@ enum Fault {
     Phrase(&'static str),
 }
 
-/// Checks the crates that keep to the list, or these, and counts the findings of the others.
+/// Checks the crates that `asked` names, or by default those that keep to the list, and counts the findings of the
+/// others.
 ///
 /// # Errors
-/// Returns every finding of a checked crate, or that a file cannot be read.
+/// Returns the findings of the checked crates, or an error if a file cannot be read.
 pub(crate) fn check(root: &Path, asked: &[String]) -> Result<()> {
-    let (mut listed, mut uncounted, mut others) = (Vec::new(), 0, 0);
+    let (mut listed, mut unlisted, mut others) = (Vec::new(), 0, 0);
     for crate_root in crates(root)? {
         let name = crate_root.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_checked = match asked {
@@ -48,7 +49,7 @@ pub(crate) fn check(root: &Path, asked: &[String]) -> Result<()> {
             listed.extend(findings);
         } else if !findings.is_empty() {
             others += 1;
-            uncounted += findings.len();
+            unlisted += findings.len();
         }
     }
     if !listed.is_empty() {
@@ -57,7 +58,7 @@ pub(crate) fn check(root: &Path, asked: &[String]) -> Result<()> {
         bail!("{} lines do not keep to crates/xtask/src/words/list.rs:{shown}", listed.len())
     }
     println!(
-        "words: the checked crates keep to the list; {uncounted} lines of {others} others do not yet"
+        "words: the checked crates keep to the list; {unlisted} lines of {others} others do not yet"
     );
     Ok(())
 }
@@ -135,12 +136,12 @@ fn begins_with_word(sentence: &str, word: &str) -> bool {
 
 /// Returns `true` if the code has the name as an identifier of its own.
 fn has_name(code: &str, name: &str) -> bool {
-    let (name, is_beginning) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
+    let (name, is_prefix) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
     let is_part =
         |byte: Option<char>| byte.is_some_and(|byte| byte.is_alphanumeric() || byte == '_');
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);
-        !is_part(before.chars().next_back()) && (is_beginning || !is_part(after.chars().next()))
+        !is_part(before.chars().next_back()) && (is_prefix || !is_part(after.chars().next()))
     })
 }
 
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summaries_names_and_phrases_are_found_where_they_are() {
+    fn summaries_names_and_phrases_are_found_with_their_lines() {
         let text = "/// What it is.\nfn settle() {}\n/// Returns it.\n/// What follows is no summary.\nfn settled() { x.tell(1) }\n// As ever.\nconst MOST_ROWS: u8 = 1;\n/// Whatever comes.\n";
         let found: Vec<_> = faults(text);
         assert_eq!(

@@ -20,7 +20,8 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-/// The file for `cc $(pkg-config --cflags --libs xrdma)`. It works wherever the folder is moved.
+/// The pkg-config file, for `cc $(pkg-config --cflags --libs xrdma)`. Its paths are relative, so that the folder
+/// can be moved.
 const PKG_CONFIG: &str = "\
 prefix=${pcfiledir}/../..
 includedir=${prefix}/include
@@ -35,7 +36,7 @@ Libs: -L${libdir} -lxrdma
 Libs.private: -lpthread -ldl -lm -lgcc_s
 ";
 
-/// Copies all files.
+/// Copies all files into the destination folder.
 ///
 /// # Errors
 /// Returns the command that failed, or the file that cannot be written.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder of programs to run that is removed when dropped.
+/// A folder of programs for the script. It is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -44,7 +44,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn all_failures_are_named_and_nothing_that_follows_is_left_out() {
+fn all_failures_are_named_and_later_steps_run() {
     let folder = Folder::new("failures");
     let cargo = "case \"$*\" in\n\
         clippy*) exit 1;;\n\

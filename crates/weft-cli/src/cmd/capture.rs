@@ -77,8 +77,8 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 /// Returns a flag that an interrupt sets.
 fn interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot listen for an interrupt")?;
     Ok(stop)
 }
@@ -169,12 +169,12 @@ fn listen(arguments: &Args, interface: &str, output: Output) -> Result<()> {
         eprintln!("weft: listening to {interface}; interrupt to stop");
     }
     let until = arguments.duration.map_or(Instant::FAR_FUTURE, |duration| Clock.now() + duration);
-    let enough = arguments.packets.unwrap_or(u64::MAX);
+    let max_packets = arguments.packets.unwrap_or(u64::MAX);
     let mut written = Ok(());
-    while !stop.load(Ordering::Relaxed) && Clock.now() < until && sink.packets < enough {
+    while !stop.load(Ordering::Relaxed) && Clock.now() < until && sink.packets < max_packets {
         sniffer
             .listen(INTERRUPT_CHECK, |sniffed| {
-                if written.is_ok() && sink.packets < enough {
+                if written.is_ok() && sink.packets < max_packets {
                     written = sink.write(sniffed);
                 }
             })

@@ -69,7 +69,7 @@ impl Arguments {
     /// Runs the command.
     ///
     /// # Errors
-    /// The reason of the failure, and its fix.
+    /// Returns the reason of the failure, and its fix.
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.command.run(Output::new(self.json))
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_says_what_it_does_and_gives_an_example() {
+    fn every_command_has_a_description_and_an_example() {
         fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{} has no description", command.get_name());
             let leaf = !command.has_subcommands();

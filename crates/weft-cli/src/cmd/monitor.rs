@@ -93,7 +93,8 @@ A file has a host and port on each line; text after a # is ignored.")]
     },
 }
 
-/// TLS of requests to agents: a monitor has options of the other names for its own clients.
+/// Options of requests to agents. Their names begin with `agents`, because [`AccessOptions`] has options of the same
+/// kind for the monitor's own clients.
 #[derive(Debug, clap::Args)]
 struct AgentsOptions {
     /// A file with the token that the agents were given
@@ -139,7 +140,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             let sources =
                 if hosts.is_empty() { Sources::Here(folder) } else { Sources::Agents(hosts) };
             let credentials = ClientOptions::from(agents).read()?;
-            let (every, keep) = (interval(every)?, Some(nanos(keep)));
+            let (every, keep) = (interval(every)?, Some(to_std(keep)));
             let access = access.at(listen, None)?;
             Plan { listen, sources, every, keep, access, credentials }
         }
@@ -152,7 +153,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const fn nanos(span: Duration) -> std::time::Duration {
+const fn to_std(span: Duration) -> std::time::Duration {
     std::time::Duration::from_nanos(span.as_nanos())
 }
 
@@ -161,7 +162,7 @@ fn interval(every: Duration) -> Result<std::time::Duration> {
     if every < least {
         bail!("--every {every} is too often: {least} at least");
     }
-    Ok(nanos(every))
+    Ok(to_std(every))
 }
 
 /// Reads hosts from a file, one on each line.

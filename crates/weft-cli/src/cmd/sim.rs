@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the number of threads for independent runs: `asked`, or one for each processor.
-pub(crate) fn workers(asked: Option<NonZeroUsize>) -> usize {
-    asked.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+/// Returns the number of threads for independent runs: `requested`, or one for each processor.
+pub(crate) fn workers(requested: Option<NonZeroUsize>) -> usize {
+    requested.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

@@ -41,7 +41,7 @@ pub(crate) struct Args {
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let Args { view, program, watch, folder } = arguments;
     let Some(every) = watch else {
-        let host = look(folder.as_deref(), &program)?;
+        let host = read_host(folder.as_deref(), &program)?;
         show(&host, view, output)?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -49,9 +49,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         bail!("--watch {every} is too often: 10ms at least");
     }
     loop {
-        let host = look(folder.as_deref(), &program)?;
+        let host = read_host(folder.as_deref(), &program)?;
         if !output.is_json() {
-            // The escape sequences move the cursor home, and clear the screen below.
+            // The escape sequences move the cursor home, and clear the screen.
             output.raw("\x1b[H\x1b[2J")?;
         }
         show(&host, view, output)?;
@@ -59,8 +59,8 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     }
 }
 
-fn look(folder: Option<&std::path::Path>, programs: &[String]) -> Result<Host> {
-    let mut host = Host::look(folder)?;
+fn read_host(folder: Option<&std::path::Path>, programs: &[String]) -> Result<Host> {
+    let mut host = Host::read(folder)?;
     if !programs.is_empty() {
         host.nodes.retain(|node| programs.iter().any(|wanted| node.is_called(wanted)));
     }

@@ -285,13 +285,16 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             (Request::Limit { port, ingress, egress }, done)
         }
     };
-    order(&control, &request)?;
+    send(&control, &request)?;
     output.value(&json!({ "done": done }), || done.clone())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends the daemon a request.
-fn order(control: &Path, request: &Request) -> Result<()> {
+/// Sends the daemon a request that has no result.
+///
+/// # Errors
+/// Returns the daemon's reason if it refuses, or an error if it cannot be reached.
+fn send(control: &Path, request: &Request) -> Result<()> {
     match send_request(control, request)? {
         Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),

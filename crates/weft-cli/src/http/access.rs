@@ -68,7 +68,7 @@ pub(crate) struct Access {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     pub(super) token: Option<String>,
-    /// The client has a certificate that was issued by one of the authorities for clients.
+    /// `true` if the client has a certificate that was issued by one of the authorities for clients.
     pub(super) is_certified: bool,
 }
 
@@ -76,8 +76,9 @@ impl AccessOptions {
     /// Returns the access rights at an address. The TLS options of the command line take precedence over `configured`.
     ///
     /// # Errors
-    /// The token, the certificate or the key cannot be read or is open to other users; or other hosts reach the address,
-    /// and there is neither a token, nor authorities for clients, nor permission for anyone to read.
+    /// Returns an error if the token, the certificate or the key cannot be read or is open to other users, or if other
+    /// hosts reach the address and there is neither a token, nor authorities for clients, nor permission for anyone to
+    /// read.
     pub(crate) fn at(&self, listen: SocketAddr, configured: Option<&TlsFiles>) -> Result<Access> {
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let files = self.tls.files().or_else(|| configured.cloned());
@@ -99,7 +100,7 @@ impl AccessOptions {
             Clients::MustCertify
         };
         let tls = files.map(|files| Acceptor::new(files, clients)).transpose()?.map(Arc::new);
-        let host_names = self.host_names.iter().map(|name| plain(name)).collect();
+        let host_names = self.host_names.iter().map(|name| normalized(name)).collect();
         let anyone_may_read = self.anyone_may_read;
         Ok(Access { token, tls, takes_certificates, anyone_may_read, host_names, max_body: 0 })
     }
@@ -109,7 +110,7 @@ impl Access {
     /// Returns the access rights of a server with a token and a name.
     #[cfg(any(test, fuzzing))]
     pub(super) fn with(token: &Token, anyone_may_read: bool, name: &str) -> Self {
-        let (token, host_names) = (Some(token.clone()), vec![plain(name)]);
+        let (token, host_names) = (Some(token.clone()), vec![normalized(name)]);
         Self { token, anyone_may_read, host_names, ..Self::default() }
     }
 
@@ -128,8 +129,10 @@ impl Access {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
+    /// Checks that `shown` grants the right to give orders.
+    ///
     /// # Errors
-    /// Returns the response with which `who` refuses an order, if `shown` grants no right to it.
+    /// Returns the response with which the server `who` refuses the order.
     pub(crate) fn check_order(&self, shown: &Shown, who: &str) -> Result<(), Reply> {
         if self.may_order(shown) {
             return Ok(());
@@ -153,8 +156,10 @@ impl Access {
         Err(Reply::refuse(status, &why))
     }
 
+    /// Checks that a client at `peer` may read: anyone may, it is on this host, or `shown` grants the right.
+    ///
     /// # Errors
-    /// Returns the response that refuses a reader at `peer`, if the reader needs a right and shows none.
+    /// Returns the response that refuses the client.
     pub(super) fn check_read(&self, shown: &Shown, peer: IpAddr) -> Result<(), Reply> {
         if self.anyone_may_read || !is_exposed(peer) || self.may_order(shown) {
             return Ok(());
@@ -164,7 +169,7 @@ impl Access {
         Err(Reply::refuse(StatusCode::UNAUTHORIZED, why))
     }
 
-    /// Returns the longest body of the request, in bytes.
+    /// Returns the longest body, in bytes, that the server accepts from this client.
     pub(super) fn max_body(&self, shown: &Shown) -> usize {
         if self.may_order(shown) { self.max_body.max(MAX_REQUEST) } else { MAX_REQUEST }
     }
@@ -201,7 +206,7 @@ impl Access {
             (None, None, None) if version < Version::HTTP_11 => return Ok(()),
             (None, host, None) => host.and_then(|it| Authority::try_from(it.as_bytes()).ok()),
         };
-        let name = named.map(|authority| plain(authority.host())).unwrap_or_default();
+        let name = named.map(|authority| normalized(authority.host())).unwrap_or_default();
         if self.answers_to(&name, local) {
             return Ok(());
         }
@@ -222,7 +227,7 @@ impl Access {
 }
 
 /// Returns a host's name in lower case, without the dot of its root; an IPv6 address without brackets.
-fn plain(name: &str) -> String {
+fn normalized(name: &str) -> String {
     let name = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name);
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_other_hosts_reach_wants_a_token_or_leave_to_read() {
+    fn an_address_that_other_hosts_reach_needs_a_token_or_permission_to_read() {
         let nothing = AccessOptions::default();
         for listen in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"] {
             let error = nothing.at(listen.parse().unwrap(), None).unwrap_err().to_string();
@@ -299,7 +304,7 @@ mod tests {
     /// The attacker: a page in a browser of this host, whose name was made to point here.
     #[test]
     fn a_request_for_another_name_is_refused() {
-        let access = Access { host_names: vec![plain("Weft.Example.")], ..Access::default() };
+        let access = Access { host_names: vec![normalized("Weft.Example.")], ..Access::default() };
         let local = IpAddr::from([10, 0, 0, 1]);
         let status = |uri: &str, host: &[&str], version| {
             let mut headers = HeaderMap::new();

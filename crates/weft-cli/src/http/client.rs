@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use weft_guard::Token;
 use weft_guard::tls::{Connector, TlsClientFiles};
 
-/// The longest response of an agent, bytes: enough for a host with tens of thousands of channels.
+/// The longest response, bytes: enough for an agent of a host with tens of thousands of channels.
 const MAX_ANSWER: usize = 256 << 20;
 
 /// Command-line options of an HTTP client.
@@ -46,7 +46,7 @@ impl ClientOptions {
     /// Reads the files.
     ///
     /// # Errors
-    /// One of the files cannot be read, has the wrong contents, or is open to other users.
+    /// Returns an error if one of the files cannot be read, has the wrong contents, or is open to other users.
     pub(crate) fn read(&self) -> Result<Credentials> {
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let identity = self.certificate.clone().zip(self.key.clone());
@@ -81,11 +81,11 @@ impl<'a> Server<'a> {
         Self { host, command: "weft monitor agent", timeout: Duration::from_secs(5) }
     }
 
-    /// Gets `path`, or posts `body` there.
+    /// Sends a GET request for `path`, or a POST request with `body`, and returns the body of the response.
     ///
     /// # Errors
-    /// There is no response in time, or its status is not success: then the error has its text. Nothing is sent if the
-    /// URL and the credentials contradict each other, or if the server does not authenticate.
+    /// Returns an error if there is no response in time, or if its status is not success: then the error has its text.
+    /// Nothing is sent if the URL and the credentials contradict each other, or if the server does not authenticate.
     pub(crate) async fn fetch(
         self,
         path: &str,
@@ -122,7 +122,8 @@ impl<'a> Server<'a> {
         self.ask(stream, request, |error| connector.explain(name, error).map(Error::from)).await
     }
 
-    /// Sends a request over a connection, encrypted or not. `explain` explains errors of the connection.
+    /// Sends a request over a connection, encrypted or not, and returns the body of a successful response. `explain`
+    /// returns the TLS cause of an error of the connection.
     async fn ask(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_clear_unless_its_url_or_an_authority_says_otherwise() {
+    fn an_address_is_clear_unless_its_url_or_an_authority_requires_tls() {
         for (url, at, host) in [
             ("10.0.0.1:80", "10.0.0.1:80", "10.0.0.1"),
             ("http://weft.example:80/", "weft.example:80", "weft.example"),

@@ -85,25 +85,25 @@ impl Reply {
 pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// Maximum number of concurrent connections; more wait.
-const CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 /// The longest body of a request, bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// The time limit for a client to send its headers.
-const HEADERS_IN: Duration = Duration::from_secs(10);
+/// The time limit for a client to send its headers, and again to send its body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a future to its end on this thread.
 ///
 /// # Errors
-/// The kernel has no descriptors left.
+/// Returns an error if the kernel has no descriptors left.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.context("cannot start the HTTP client")?.block_on(future))
 }
 
-/// Serves on a thread of its own until the program ends; returns the address. Errors name the service `what`.
+/// Serves on a thread of its own until the program ends; returns the address.
 ///
 /// # Errors
-/// It cannot listen at the address.
+/// Returns an error that names the service `what` if it cannot listen at the address.
 pub(crate) fn serve_beside(
     at: SocketAddr,
     what: &str,
@@ -127,9 +127,9 @@ pub(crate) fn serve_beside(
 /// Serves until the program ends.
 pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handler) {
     let access = Arc::new(access);
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             // The process has no descriptors left: some are released soon.
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -138,20 +138,28 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
         let (access, handler) = (Arc::clone(&access), Arc::clone(&handler));
         // A client that has closed the connection gets no response.
         let Ok(local) = stream.local_addr() else { continue };
-        let ends = Ends { local: local.ip(), peer: peer.ip(), is_certified: false };
+        let connection = ConnectionInfo { local: local.ip(), peer: peer.ip(), is_certified: false };
         tokio::spawn(async move {
             match access.tls().cloned() {
-                None => serve_one(stream, ends, access, handler).await,
+                None => serve_one(stream, connection, access, handler).await,
                 Some(acceptor) => match acceptor.accept(stream).await {
                     Ok(stream) => {
                         let is_certified = Acceptor::is_certified(&stream);
-                        serve_one(stream, Ends { is_certified, ..ends }, access, handler).await;
+                        serve_one(
+                            stream,
+                            ConnectionInfo { is_certified, ..connection },
+                            access,
+                            handler,
+                        )
+                        .await;
                     }
                     Err(AcceptError::Clear(stream)) => refuse_clear(stream).await,
-                    Err(error) => tracing::debug!(peer = %ends.peer, %error, "no TLS connection"),
+                    Err(error) => {
+                        tracing::debug!(peer = %connection.peer, %error, "no TLS connection")
+                    }
                 },
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -159,11 +167,11 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
 /// Serves a connection, encrypted or not, until the client ends it.
 async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    ends: Ends,
+    connection: ConnectionInfo,
     access: Arc<Access>,
     handler: Handler,
 ) {
-    let service = service_fn(|request| answer(request, ends, &access, Arc::clone(&handler)));
+    let service = service_fn(|request| answer(request, connection, &access, Arc::clone(&handler)));
     // A client that closes the connection early gets no more.
     let _ = http1().serve_connection(TokioIo::new(stream), service).await;
 }
@@ -171,9 +179,10 @@ async fn serve_one(
 /// Returns the parameters of every connection.
 fn http1() -> hyper::server::conn::http1::Builder {
     let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
-    // With vectored writes, hyper 1.12 takes the next request while the response to the one before waits for a client that reads
-    // slowly: it may then wait for ever, even after the client has gone, or write its answer to a bad request into that response.
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
+    // With vectored writes, hyper 1.12 takes the next request while the response to the previous one waits for a client
+    // that reads slowly. It may then wait without end, even after the client has gone, or write its response to a bad
+    // request into the previous response.
     server.writev(false);
     server
 }
@@ -185,26 +194,26 @@ async fn refuse_clear(mut stream: TcpStream) {
         USE_TLS.len()
     );
     // The response is lost if the client does not read it.
-    let _ = tokio::time::timeout(HEADERS_IN, stream.write_all(answer.as_bytes())).await;
+    let _ = tokio::time::timeout(REQUEST_TIMEOUT, stream.write_all(answer.as_bytes())).await;
     weft_guard::tls::hang_up(stream).await;
 }
 
-/// The addresses of a connection.
+/// The addresses of a connection, and the client's authentication by TLS.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ConnectionInfo {
     local: IpAddr,
     peer: IpAddr,
-    /// The client's certificate was issued by one of the authorities for clients.
+    /// `true` if the client's certificate was issued by one of the authorities for clients.
     is_certified: bool,
 }
 
 async fn answer(
     request: hyper::Request<Incoming>,
-    ends: Ends,
+    connection: ConnectionInfo,
     access: &Access,
     handler: Handler,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
-    let reply = match read(request, ends, access).await {
+    let reply = match read(request, connection, access).await {
         Ok(request) => {
             let handled = tokio::task::spawn_blocking(move || handler(&request)).await;
             handled.unwrap_or_else(|error| {
@@ -227,10 +236,10 @@ async fn answer(
 
 async fn read(
     request: hyper::Request<Incoming>,
-    ends: Ends,
+    connection: ConnectionInfo,
     access: &Access,
 ) -> Result<Request, Reply> {
-    access.check_host(request.uri(), request.headers(), request.version(), ends.local)?;
+    access.check_host(request.uri(), request.headers(), request.version(), connection.local)?;
     let is_post = match *request.method() {
         Method::GET | Method::HEAD => false,
         Method::POST => true,
@@ -240,12 +249,12 @@ async fn read(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
-    let shown = Shown { token, is_certified: ends.is_certified };
+    let shown = Shown { token, is_certified: connection.is_certified };
     if !is_post {
-        access.check_read(&shown, ends.peer)?;
+        access.check_read(&shown, connection.peer)?;
     }
     let body = Limited::new(request.into_body(), access.max_body(&shown));
-    let body = tokio::time::timeout(HEADERS_IN, body.collect()).await;
+    let body = tokio::time::timeout(REQUEST_TIMEOUT, body.collect()).await;
     match body {
         Ok(Ok(body)) => Ok(Request { is_post, path, query, shown, body: body.to_bytes().to_vec() }),
         _ => {

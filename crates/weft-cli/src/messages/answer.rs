@@ -11,7 +11,7 @@ use weft_xrdma::{CallRole, ChannelId, Event, Message, Node, Payload};
 use super::NodeOptions;
 use super::lender::Lender;
 use super::pinger::Pinger;
-use super::protocol::{Order, Ordered, Outcome, Request};
+use super::protocol::{Order, OrderResult, Outcome, Request};
 
 /// The longest response, bytes.
 const MAX_RESPONSE: u32 = 64 << 20;
@@ -36,8 +36,10 @@ pub(super) struct Rights {
 }
 
 impl Rights {
+    /// Checks that the order may be carried out.
+    ///
     /// # Errors
-    /// Returns the reason why the order is not carried out.
+    /// Returns the reason why it may not.
     fn check(&self, order: &Order) -> Result<(), String> {
         match (&self.token, &order.token) {
             (Some(token), Some(shown)) if token.is(shown) => Ok(()),
@@ -56,9 +58,11 @@ struct Server {
     rights: Rights,
     options: NodeOptions,
     lender: Lender,
-    /// A thread with a node of its own for each channel that gave orders: it ends with the channel.
+    /// The queue of orders for each channel's thread, which has a node of its own. A thread starts with its channel's
+    /// first order, and ends with the channel.
     pingers: BTreeMap<ChannelId, Sender<(u64, Order)>>,
-    under_way: u32,
+    /// Number of orders that threads carry out.
+    orders_pending: u32,
     finished: (Sender<Finished>, Receiver<Finished>),
 }
 
@@ -71,15 +75,15 @@ pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &At
         options,
         lender: Lender::default(),
         pingers,
-        under_way: 0,
+        orders_pending: 0,
         finished: channel(),
     };
     while !stop.load(Ordering::Relaxed) {
-        server.node.wait(Some(if server.under_way > 0 { OUTCOME_CHECK } else { STOP_CHECK }));
+        server.node.wait(Some(if server.orders_pending > 0 { OUTCOME_CHECK } else { STOP_CHECK }));
         while let Some(event) = server.node.poll_event() {
             match event {
                 Event::Channel(weft_msg::Event::Message { channel, message }) => {
-                    server.take(channel, message);
+                    server.on_message(channel, message);
                 }
                 Event::Channel(weft_msg::Event::Closed { channel, .. }) => {
                     server.pingers.remove(&channel);
@@ -88,15 +92,15 @@ pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &At
             }
         }
         while let Ok(finished) = server.finished.1.try_recv() {
-            server.under_way -= 1;
+            server.orders_pending -= 1;
             let Finished { channel, id, outcomes } = finished;
-            server.say(channel, id, &Ok(outcomes));
+            server.respond(channel, id, &Ok(outcomes));
         }
     }
 }
 
 impl Server {
-    fn take(&mut self, channel: ChannelId, message: Message) {
+    fn on_message(&mut self, channel: ChannelId, message: Message) {
         let request = Request::parse(self.node.context().body(&message));
         let CallRole::Request(id) = message.call else { return self.release(message) };
         self.release(message);
@@ -116,14 +120,14 @@ impl Server {
         self.node.context().release(now, message);
     }
 
-    fn say(&mut self, channel: ChannelId, id: u64, ordered: &Ordered) {
+    fn respond(&mut self, channel: ChannelId, id: u64, ordered: &OrderResult) {
         let json = serde_json::to_vec(ordered).expect("plain values");
         answer(&mut self.node, channel, id, Payload::Copy(&json));
     }
 
     fn order(&mut self, channel: ChannelId, id: u64, order: Order) {
         if let Err(why) = self.rights.check(&order) {
-            return self.say(channel, id, &Err(why));
+            return self.respond(channel, id, &Err(why));
         }
         let (options, finished) = (&self.options, &self.finished.0);
         let orders = self.pingers.entry(channel).or_insert_with(|| {
@@ -140,7 +144,7 @@ impl Server {
             sender
         });
         if orders.send((id, order)).is_ok() {
-            self.under_way += 1;
+            self.orders_pending += 1;
         }
     }
 }

@@ -22,13 +22,13 @@ mod protocol;
 
 use answer::Rights;
 pub(crate) use lender::Lender;
-pub(crate) use protocol::{Order, Ordered, Outcome};
+pub(crate) use protocol::{Order, OrderResult, Outcome};
 
 /// Answers messages at an address until interrupted. It accepts orders from clients that show the token in the file;
-/// without a token, from this host alone.
+/// without a token it accepts orders only if it listens at a loopback address.
 ///
 /// # Errors
-/// There is no device, the address is taken, or the file cannot be read or is open to other users.
+/// Returns an error if there is no device, the address is taken, or the file cannot be read or is open to other users.
 pub(crate) fn answer_at(
     listen: SocketAddr,
     token_file: Option<&Path>,
@@ -84,7 +84,7 @@ impl NodeOptions {
     /// Weft's libraries: a process loads them when it starts.
     ///
     /// # Errors
-    /// A parameter is wrong, or there is no device.
+    /// Returns an error if a parameter is wrong, or there is no device.
     pub(crate) fn open(&self, trace_every: u32) -> Result<Node> {
         self.begin(|mut options| {
             options.config.trace_every = trace_every;
@@ -92,10 +92,11 @@ impl NodeOptions {
         })
     }
 
-    /// Makes a node by `make`, likewise; `make` returns a `NodeError` if there is no device.
+    /// Returns the result of `make`, which opens a node. As [`open`](Self::open), it restarts the command if there is
+    /// no device, for which `make` returns a `NodeError`.
     ///
     /// # Errors
-    /// A parameter is wrong, there is no device, or the error of `make`.
+    /// Returns an error if a parameter is wrong or there is no device, or the error of `make`.
     pub(crate) fn begin<T>(&self, make: impl FnOnce(Options) -> Result<T>) -> Result<T> {
         let mut config = Config::default();
         for setting in &self.set {
@@ -104,17 +105,17 @@ impl NodeOptions {
                 .ok_or_else(|| anyhow!("--message-set {setting}: expected NAME=VALUE"))?;
             config.set(name, value)?;
         }
-        let here = Self::is_on_own_device();
-        if self.device == Device::Weft && !here {
-            return self.begin_again("as asked");
+        let is_restarted = Self::is_on_own_device();
+        if self.device == Device::Weft && !is_restarted {
+            return self.restart("as asked");
         }
         make(Options { config, ..Options::default() }).or_else(|error| {
             let missing = matches!(
                 error.downcast_ref(),
                 Some(NodeError::Verbs(VerbsLibraryError::NoDevice | VerbsLibraryError::Missing(_)))
             );
-            if missing && self.device == Device::Auto && !here {
-                return self.begin_again("this machine has none");
+            if missing && self.device == Device::Auto && !is_restarted {
+                return self.restart("this machine has none");
             }
             Err(error)
         })
@@ -125,7 +126,8 @@ impl NodeOptions {
         env::var_os(ON_OWN_DEVICE).is_some()
     }
 
-    fn begin_again<T>(&self, why: &str) -> Result<T> {
+    /// Restarts the command on Weft's libraries. Returns only if that fails.
+    fn restart<T>(&self, why: &str) -> Result<T> {
         let folder = libraries::find(self.libraries.as_deref())?;
         // The notice goes to standard error, because standard output has the command's result.
         anstream::eprintln!("on Weft's own RDMA device, {why}");

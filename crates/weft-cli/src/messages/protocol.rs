@@ -21,24 +21,27 @@ pub(crate) fn echo(request: &mut [u8], response: u32) {
 pub(crate) struct Order {
     /// Addresses with ports.
     pub(crate) targets: Vec<std::net::SocketAddr>,
+    /// Number of pings of each target.
     pub(crate) count: u32,
     /// Bytes of a ping and of its response.
     pub(crate) size: u32,
-    /// The time after which a ping is lost.
+    /// The time after which a ping is lost, nanoseconds.
     pub(crate) timeout_ns: u64,
     /// The token of the client, if it has one.
     pub(crate) token: Option<String>,
 }
 
 /// The result of an order: outcomes in the order of its targets, or the reason for its refusal.
-pub(crate) type Ordered = Result<Vec<Outcome>, String>;
+pub(crate) type OrderResult = Result<Vec<Outcome>, String>;
 
 /// The results of the pings of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
+    /// The round-trip times of answered pings, nanoseconds.
     pub(crate) round_trips_ns: Vec<u64>,
+    /// Number of lost pings.
     pub(crate) lost: u32,
-    /// The reason why there is no channel, if so.
+    /// The reason why there is no channel; `None` if there is one.
     pub(crate) error: Option<String>,
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct Outcome {
 }
 
 impl Which {
-    fn means(&self, node: &NodeView) -> bool {
+    /// Returns `true` if the order is for this node.
+    fn selects(&self, node: &NodeView) -> bool {
         match self {
             Self::All => true,
             Self::Called(names) => names.iter().any(|name| node.is_called(name)),
@@ -50,11 +51,11 @@ impl Which {
 /// Sends the order to this host's nodes, one after the other.
 ///
 /// # Errors
-/// The nodes' folder cannot be read. A node's refusal is in its outcome.
+/// Returns an error if the nodes' folder cannot be read. A node's refusal is in its outcome.
 pub(crate) fn carry_out(folder: Option<&Path>, order: &Order) -> Result<Vec<Outcome>> {
-    let host = Host::look(folder)?;
-    let meant = host.nodes.iter().filter(|node| !node.is_dead && order.which.means(node));
-    let outcomes = meant.map(|node| {
+    let host = Host::read(folder)?;
+    let selected = host.nodes.iter().filter(|node| !node.is_dead && order.which.selects(node));
+    let outcomes = selected.map(|node| {
         let (settings, error) = match ask(&node.control, &order.ask) {
             Ok(settings) => (settings, None),
             Err(error) => (Vec::new(), Some(error.to_string())),

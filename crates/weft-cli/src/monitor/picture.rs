@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 use weft_stat::{Address, ChannelState};
 
-use super::collect::{Known, State};
-use super::watch::{Counts, Happened, Report};
+use super::collect::{HostState, State};
+use super::watch::{Counts, HostEvent, Report};
 use crate::stat::{ChannelView, NodeView};
 
 /// An end of a pair: a program, a host, or an address that belongs to no known host or program.
@@ -48,7 +48,7 @@ pub(super) struct Pair {
     pub(super) p99: Option<u64>,
     /// The share of sent packets that were retransmissions; `None` if the device is not Weft's.
     pub(super) repeats: Option<f64>,
-    /// `true` if the first end does not answer the monitor, or is gone.
+    /// `true` if the host of the first end does not answer the monitor.
     pub(super) is_stale: bool,
 }
 
@@ -114,24 +114,24 @@ pub(super) struct Picture<'a> {
     by_program: Vec<(Ends, Pair, Vec<Point>)>,
     paths: Vec<&'a Paths>,
     talkers: Vec<Talker>,
-    events: Vec<&'a Happened>,
+    events: Vec<&'a HostEvent>,
 }
 
-/// Columns of the page's latency map.
+/// Number of columns of the page's latency map.
 const COLUMNS: u64 = 120;
-/// Rows of the table of the largest senders.
-const TALKERS: usize = 15;
-/// Number of events on the page.
-const EVENTS: usize = 100;
-/// Number of connections whose paths are on the page.
-const CONNECTIONS: usize = 40;
+/// Maximum rows of the table of the largest senders.
+const MAX_TALKERS: usize = 15;
+/// Maximum number of events on the page.
+const MAX_EVENTS: usize = 100;
+/// Maximum number of connections whose paths are on the page.
+const MAX_CONNECTIONS: usize = 40;
 
 /// A channel with its ends, and its counters over the time of its host's reports.
-struct Seen<'a> {
+struct ChannelActivity<'a> {
     ends: Ends,
     channel: &'a ChannelView,
     counted: Counts,
-    /// The time, seconds.
+    /// The time that `counted` covers, seconds.
     seconds: f64,
     is_stale: bool,
 }
@@ -143,7 +143,7 @@ impl State {
         let pairs = |whole| {
             let pairs = sum(&seen, whole).into_iter();
             pairs.map(|(ends, pair)| {
-                let points = self.history.get(&ends).map(|points| thin(points, self.keep));
+                let points = self.history.get(&ends).map(|points| downsample(points, self.keep));
                 (ends, pair, points.unwrap_or_default())
             })
         };
@@ -151,7 +151,7 @@ impl State {
         paths.sort_by_key(|paths| {
             (at.saturating_sub(paths.at) > 5000, std::cmp::Reverse(paths.sent))
         });
-        paths.truncate(CONNECTIONS);
+        paths.truncate(MAX_CONNECTIONS);
         Picture {
             at,
             hosts: self.hosts.iter().map(|(asked, known)| host_row(asked, known)).collect(),
@@ -159,7 +159,7 @@ impl State {
             by_program: pairs(false).collect(),
             paths,
             talkers: talkers(&seen),
-            events: self.events.iter().rev().take(EVENTS).collect(),
+            events: self.events.iter().rev().take(MAX_EVENTS).collect(),
         }
     }
 
@@ -171,8 +171,8 @@ impl State {
         both.filter(|(_, pair)| !pair.is_stale).map(|(ends, pair)| (ends, point(&pair))).collect()
     }
 
-    fn channels(&self) -> Vec<Seen<'_>> {
-        let book = Book::of(self);
+    fn channels(&self) -> Vec<ChannelActivity<'_>> {
+        let index = Index::of(self);
         let mut all = Vec::new();
         for known in self.hosts.values() {
             let (Some(first), Some(last)) = (known.reports.front(), known.reports.back()) else {
@@ -188,9 +188,9 @@ impl State {
                     let earlier = before.get(&(node.name.as_str(), channel.record.id));
                     // A channel seen for the first time may have counted for a long time.
                     let counted = earlier.map(|earlier| counts.since(earlier)).unwrap_or_default();
-                    let ends = book.ends(&last.host, node, channel);
+                    let ends = index.ends(&last.host, node, channel);
                     let is_stale = known.silent.is_some();
-                    all.push(Seen { ends, channel, counted, seconds, is_stale });
+                    all.push(ChannelActivity { ends, channel, counted, seconds, is_stale });
                 }
             }
         }
@@ -198,21 +198,22 @@ impl State {
     }
 }
 
-/// Returns one point for each column of the page, the worst of its time. Their times do not move as more come.
-fn thin(points: &VecDeque<Point>, keep: u64) -> Vec<Point> {
+/// Returns one point for each column of the page: the time of the column's first point, and its largest values. The
+/// times do not change when later points arrive.
+fn downsample(points: &VecDeque<Point>, keep: u64) -> Vec<Point> {
     let width = (keep / COLUMNS).max(1);
-    let mut thinned: Vec<Point> = Vec::new();
+    let mut points_shown: Vec<Point> = Vec::new();
     for point in points {
-        match thinned.last_mut().filter(|last| last.at / width == point.at / width) {
+        match points_shown.last_mut().filter(|last| last.at / width == point.at / width) {
             Some(last) => {
                 last.bytes = last.bytes.max(point.bytes);
                 last.p50 = last.p50.max(point.p50);
                 last.p99 = last.p99.max(point.p99);
             }
-            None => thinned.push(*point),
+            None => points_shown.push(*point),
         }
     }
-    thinned
+    points_shown
 }
 
 fn counts_of(report: &Report) -> BTreeMap<(&str, u64), Counts> {
@@ -226,26 +227,26 @@ fn counts_of(report: &Report) -> BTreeMap<(&str, u64), Counts> {
 }
 
 /// Indices of hosts by address, and of programs by queue pair.
-struct Book<'a> {
+struct Index<'a> {
     hosts: BTreeMap<Address, &'a str>,
     programs: BTreeMap<(Address, u64), (&'a str, &'a NodeView)>,
 }
 
-impl<'a> Book<'a> {
+impl<'a> Index<'a> {
     fn of(state: &'a State) -> Self {
-        let mut book = Self { hosts: BTreeMap::new(), programs: BTreeMap::new() };
+        let mut index = Self { hosts: BTreeMap::new(), programs: BTreeMap::new() };
         let reports = state.hosts.values().filter_map(|known| known.reports.back());
         for report in reports {
             let host = report.host.as_str();
             for node in &report.view.nodes {
-                book.hosts.insert(node.program.address, host);
+                index.hosts.insert(node.program.address, host);
                 for channel in &node.channels {
                     let qp = (node.program.address, channel.record.qp);
-                    book.programs.insert(qp, (host, node));
+                    index.programs.insert(qp, (host, node));
                 }
             }
         }
-        book
+        index
     }
 
     fn ends(&self, host: &str, node: &NodeView, channel: &ChannelView) -> Ends {
@@ -270,8 +271,8 @@ impl Ends {
 }
 
 /// Sums the channels of the same ends.
-fn sum(seen: &[Seen<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
-    let mut groups: BTreeMap<Ends, Vec<&Seen<'_>>> = BTreeMap::new();
+fn sum(seen: &[ChannelActivity<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
+    let mut groups: BTreeMap<Ends, Vec<&ChannelActivity<'_>>> = BTreeMap::new();
     for it in seen {
         let ends = if hosts { it.ends.hosts() } else { it.ends.clone() };
         groups.entry(ends).or_default().push(it);
@@ -280,11 +281,11 @@ fn sum(seen: &[Seen<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates have no nine digits")]
-fn pair(group: &[&Seen<'_>]) -> Pair {
+fn pair(group: &[&ChannelActivity<'_>]) -> Pair {
     let mut pair = Pair { is_stale: group.iter().all(|it| it.is_stale), ..Pair::default() };
     let mut counted = Counts::default();
     let (mut sent, mut repeats, mut is_ours) = (0, 0, false);
-    for Seen { channel, counted: own, seconds, .. } in group {
+    for ChannelActivity { channel, counted: own, seconds, .. } in group {
         let record = &channel.record;
         pair.channels += 1;
         pair.open += u64::from(record.state == ChannelState::Open);
@@ -308,23 +309,23 @@ fn pair(group: &[&Seen<'_>]) -> Pair {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates have no nine digits")]
-fn talkers(seen: &[Seen<'_>]) -> Vec<Talker> {
-    let talker = |it: &Seen<'_>| Talker {
+fn talkers(seen: &[ChannelActivity<'_>]) -> Vec<Talker> {
+    let talker = |it: &ChannelActivity<'_>| Talker {
         ends: it.ends.clone(),
         bytes: it.counted.sent_bytes as f64 / it.seconds,
         messages: it.counted.sent as f64 / it.seconds,
         in_flight: it.channel.record.in_flight,
         depth: it.channel.record.depth,
         state: it.channel.record.state,
-        carrier: it.channel.by(),
+        carrier: it.channel.carrier_name(),
     };
     let mut all: Vec<Talker> = seen.iter().map(talker).filter(|it| it.messages > 0.0).collect();
     all.sort_by(|one, other| other.bytes.total_cmp(&one.bytes));
-    all.truncate(TALKERS);
+    all.truncate(MAX_TALKERS);
     all
 }
 
-fn host_row(asked: &str, known: &Known) -> HostRow {
+fn host_row(asked: &str, known: &HostState) -> HostRow {
     let last = known.reports.back();
     let nodes = last.map_or(&[][..], |report| &report.view.nodes);
     HostRow {

@@ -62,7 +62,7 @@ const PAGE: [(&str, &str, &str); 4] = [
 /// Runs until the program is ended. Calls `ready` with the address that it listens at.
 ///
 /// # Errors
-/// It cannot listen there, or this host's programs cannot be scanned.
+/// Returns an error if it cannot listen there, or this host's programs cannot be scanned.
 pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
     let hosts = match &plan.sources {
         Sources::Here(_) => vec![HERE.to_owned()],
@@ -79,7 +79,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
         plan,
     });
     if matches!(service.plan.sources, Sources::Here(_)) {
-        lock(&service.watcher).look()?;
+        lock(&service.watcher).scan()?;
     }
     block_on(async {
         let listen = service.plan.listen;
@@ -89,56 +89,56 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
         let answering = Arc::clone(&service);
         let handler: Handler = Arc::new(move |request| answering.answer(request));
         tokio::spawn(serve(listener, service.plan.access.clone(), handler));
-        service.go_on().await
+        service.run_periodically().await
     })?
 }
 
-/// Locks a mutex. The state that a panic left behind is shown all the same.
+/// Locks a mutex. A mutex that a panic poisoned is locked too, and its state is shown as it is.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Service {
     /// Scans programs, or asks agents, periodically.
-    async fn go_on(self: Arc<Self>) -> Result<()> {
+    async fn run_periodically(self: Arc<Self>) -> Result<()> {
         let mut ticks = tokio::time::interval(self.plan.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             match &self.plan.sources {
-                Sources::Here(_) => self.look_here(),
+                Sources::Here(_) => self.scan_here(),
                 Sources::Agents(hosts) => self.ask(hosts).await,
             }
             if self.plan.keep.is_some() {
-                lock(&self.state).remember();
+                lock(&self.state).record_history();
             }
         }
     }
 
-    fn look_here(&self) {
+    fn scan_here(&self) {
         let mut watcher = lock(&self.watcher);
-        let looked = watcher.look();
+        let scanned = watcher.scan();
         let mut state = lock(&self.state);
-        match looked {
+        match scanned {
             Ok(()) => {
                 let report = watcher.report(state.after(HERE));
                 state.take(HERE, report);
             }
-            Err(error) => state.miss(HERE, &format!("{error:#}")),
+            Err(error) => state.on_no_answer(HERE, &format!("{error:#}")),
         }
     }
 
     /// Asks all agents at once.
     async fn ask(&self, hosts: &[String]) {
-        let asked: Vec<_> = hosts
+        let requests: Vec<_> = hosts
             .iter()
             .map(|host| {
                 let (host, after) = (host.clone(), lock(&self.state).after(host));
                 let credentials = self.plan.credentials.clone();
                 tokio::spawn(async move {
                     let path = format!("/v1/report?after={after}");
-                    let asked = Server::agent(&host).fetch(&path, None, &credentials).await;
-                    let answer = asked.and_then(|answer| {
+                    let response = Server::agent(&host).fetch(&path, None, &credentials).await;
+                    let answer = response.and_then(|answer| {
                         serde_json::from_slice::<Report>(&answer)
                             .with_context(|| format!("{host} is no agent of `weft monitor`"))
                     });
@@ -146,11 +146,11 @@ impl Service {
                 })
             })
             .collect();
-        for asked in asked {
-            let Ok((host, answer)) = asked.await else { continue };
+        for request in requests {
+            let Ok((host, answer)) = request.await else { continue };
             match answer {
                 Ok(report) => lock(&self.state).take(&host, report),
-                Err(error) => lock(&self.state).miss(&host, &format!("{error:#}")),
+                Err(error) => lock(&self.state).on_no_answer(&host, &format!("{error:#}")),
             }
         }
     }
@@ -192,7 +192,7 @@ impl Service {
         metrics::text(state.living(), &silent)
     }
 
-    /// Sends an order to this host's nodes, if the client shows the token.
+    /// Sends an order to this host's nodes, if the client may give orders.
     fn order(&self, request: &Request) -> Reply {
         let access = &self.plan.access;
         if let Err(refusal) = access.check_order(&request.shown, "`weft monitor agent`") {

@@ -1,5 +1,5 @@
-//! Scans this host's programs periodically, and keeps what a single scan does not show: programs that died, and
-//! counters of channels that have ended.
+//! Scans this host's programs periodically, and keeps the state that a single scan does not show: programs that died,
+//! and counters of channels that have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -28,12 +28,12 @@ pub(crate) struct Report {
     /// The totals of each program to each peer, channels that ended included.
     pub(crate) totals: Vec<Total>,
     /// Recent events, oldest first.
-    pub(crate) events: Vec<Happened>,
+    pub(crate) events: Vec<HostEvent>,
 }
 
 /// An event on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Happened {
+pub(crate) struct HostEvent {
     /// The number of the event: it counts up from 1 for as long as the agent runs.
     pub(crate) number: u64,
     /// The time of the event, ms since 1970.
@@ -48,8 +48,8 @@ pub(crate) struct Happened {
     pub(crate) text: String,
 }
 
-impl Happened {
-    /// Returns an event of a program. Its number and host are set when it is noted.
+impl HostEvent {
+    /// Returns an event of a program. Its number and host are set when it is recorded.
     pub(super) fn to(program: &str, pid: u64, at: u64, kind: EventKind) -> Self {
         Self {
             number: 0,
@@ -82,6 +82,7 @@ pub(crate) struct Counts {
     pub(crate) sent_bytes: u64,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
+    /// Total duration of answered calls, ns.
     pub(crate) call_time: u64,
     pub(crate) calls: Latencies,
 }
@@ -129,15 +130,16 @@ pub(super) struct Watcher {
     folder: Option<PathBuf>,
     host: String,
     epoch: u64,
-    known: BTreeMap<PathBuf, Known>,
-    events: VecDeque<Happened>,
-    happened: u64,
+    known: BTreeMap<PathBuf, KnownFile>,
+    events: VecDeque<HostEvent>,
+    /// Number of events recorded since the start.
+    events_recorded: u64,
     last: Host,
 }
 
 /// A program's file, as of the last scan.
 #[derive(Debug)]
-struct Known {
+struct KnownFile {
     program: String,
     pid: u64,
     is_node: bool,
@@ -150,8 +152,8 @@ struct Known {
     ended: BTreeMap<Address, Counts>,
 }
 
-/// Number of events that are kept for collectors that were away.
-const EVENTS: usize = 1000;
+/// Maximum number of events that are kept for collectors that request them late.
+const MAX_EVENTS: usize = 1000;
 
 impl Watcher {
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
@@ -162,25 +164,28 @@ impl Watcher {
             epoch: now(),
             known: BTreeMap::new(),
             events: VecDeque::new(),
-            happened: 0,
+            events_recorded: 0,
             last: Host::default(),
         }
     }
 
-    /// Scans all programs, notes events since the last scan, and removes files of dead programs.
-    pub(super) fn look(&mut self) -> Result<()> {
+    /// Scans all programs, records events since the last scan, and removes files of dead programs.
+    ///
+    /// # Errors
+    /// Returns an error if a folder cannot be read.
+    pub(super) fn scan(&mut self) -> Result<()> {
         let mut found = Vec::new();
         for folder in folders(self.folder.as_deref()) {
             found.extend(folder.scan().context("cannot look for running programs")?);
         }
         let view = Host::of(&found);
         let (boot, wall) = (view.now, now());
-        self.note_ends(&found, wall);
+        self.record_ends(&found, wall);
         for file in found.into_iter().filter(|file| !file.is_dead) {
-            self.meet(file, wall);
+            self.add_file(file, wall);
         }
         for node in view.nodes.iter().filter(|node| !node.is_dead) {
-            self.note_events(node, boot, wall);
+            self.record_events(node, boot, wall);
         }
         self.last = view;
         self.last.nodes.retain(|node| !node.is_dead);
@@ -196,13 +201,13 @@ impl Watcher {
             epoch: self.epoch,
             at: now(),
             view: self.last.clone(),
-            totals: self.known.values().flat_map(Known::totals).collect(),
+            totals: self.known.values().flat_map(KnownFile::totals).collect(),
             events: events.cloned().collect(),
         }
     }
 
-    /// Notes the end of programs whose file is gone, or has no owner any more.
-    fn note_ends(&mut self, found: &[StatusFile], wall: u64) {
+    /// Records the end of programs whose file is gone or no longer locked.
+    fn record_ends(&mut self, found: &[StatusFile], wall: u64) {
         let lives = |path: &PathBuf| found.iter().any(|it| it.path == *path && !it.is_dead);
         let gone: Vec<PathBuf> = self.known.keys().filter(|path| !lives(path)).cloned().collect();
         for path in gone {
@@ -211,30 +216,31 @@ impl Watcher {
                 Snapshot::read(&known.file).is_ok_and(|last| last.life == ProgramState::Ended);
             if known.is_node {
                 let kind = if ended { EventKind::Ended } else { EventKind::Died };
-                self.happen(Happened::to(&known.program, known.pid, wall, kind));
+                self.record(HostEvent::to(&known.program, known.pid, wall, kind));
             }
         }
         found.iter().filter(|it| it.is_dead).for_each(StatusFile::clear);
     }
 
-    /// Adds a new file.
-    fn meet(&mut self, found: StatusFile, wall: u64) {
+    /// Adds a file that was not known before.
+    fn add_file(&mut self, found: StatusFile, wall: u64) {
         if self.known.contains_key(&found.path) {
             return;
         }
-        let Ok(said) = found.read() else { return };
-        let (program, pid) = (said.program.name.to_string(), said.program.pid);
-        let is_node = said.device.is_none();
+        let Ok(snapshot) = found.read() else { return };
+        let (program, pid) = (snapshot.program.name.to_string(), snapshot.program.pid);
+        let is_node = snapshot.device.is_none();
         if is_node {
-            self.happen(Happened::to(&program, pid, wall, EventKind::Began));
+            self.record(HostEvent::to(&program, pid, wall, EventKind::Began));
         }
         let (channels, ended) = (BTreeMap::new(), BTreeMap::new());
-        let known = Known { program, pid, is_node, file: found.file, event: 0, channels, ended };
+        let known =
+            KnownFile { program, pid, is_node, file: found.file, event: 0, channels, ended };
         self.known.insert(found.path, known);
     }
 
-    /// Notes a node's new events.
-    fn note_events(&mut self, node: &NodeView, boot: u64, wall: u64) {
+    /// Records a node's new events, and the counters of its channels that have ended.
+    fn record_events(&mut self, node: &NodeView, boot: u64, wall: u64) {
         let Some(known) = self.known.get_mut(&node.control.with_extension("node")) else { return };
         let now: BTreeMap<u64, (Address, Counts)> = node
             .channels
@@ -253,22 +259,22 @@ impl Watcher {
         for event in new {
             let at = wall.saturating_sub(boot.saturating_sub(event.at) / 1_000_000);
             let EventRecord { kind, peer, took, text, .. } = event;
-            let of = Happened::to(node.program.name.as_str(), node.program.pid, at, kind);
-            self.happen(Happened { peer, took, text: text.to_string(), ..of });
+            let of = HostEvent::to(node.program.name.as_str(), node.program.pid, at, kind);
+            self.record(HostEvent { peer, took, text: text.to_string(), ..of });
         }
     }
 
-    fn happen(&mut self, event: Happened) {
-        if self.events.len() == EVENTS {
+    fn record(&mut self, event: HostEvent) {
+        if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
-        self.happened += 1;
-        let (number, host) = (self.happened, self.host.clone());
-        self.events.push_back(Happened { number, host, ..event });
+        self.events_recorded += 1;
+        let (number, host) = (self.events_recorded, self.host.clone());
+        self.events.push_back(HostEvent { number, host, ..event });
     }
 }
 
-impl Known {
+impl KnownFile {
     fn totals(&self) -> impl Iterator<Item = Total> {
         let mut by_peer = self.ended.clone();
         for (peer, counts) in self.channels.values() {
@@ -284,7 +290,7 @@ impl Known {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the time in milliseconds since 1970.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

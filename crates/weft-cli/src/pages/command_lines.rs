@@ -8,14 +8,15 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use super::{in_repository, markdown};
 use crate::cmd::Arguments;
 
-/// Languages of blocks with command lines, and the separator after which a line has words: a comment, or columns.
+/// Languages of blocks with command lines, and the separator after which a line has an explanation: a comment, or a
+/// column.
 const LANGUAGES: [(&str, &str); 3] = [("sh", " #"), ("text", "  "), ("console", " #")];
 
 /// Words that run the command after them.
 const RUNNERS: [&str; 6] = ["sudo", "env", "time", "do", "then", "exec"];
 
 #[test]
-fn command_lines_of_the_pages_name_what_exists() {
+fn command_lines_of_the_pages_name_existing_commands() {
     let mut root = Arguments::command();
     root.build();
     let mut faults = Vec::new();

@@ -78,6 +78,6 @@ fn row(argument: &Arg) -> [String; 2] {
 }
 
 #[test]
-fn the_page_of_commands_is_as_the_parser_says() {
+fn the_page_of_commands_agrees_with_the_parser() {
     assert_page("docs/reference/commands.md", &render());
 }

@@ -98,7 +98,10 @@ fn setting(key: &str, default: &str, values: &str) -> [String; 4] {
     [format!("`{key}`"), variable, cell(default), cell(values)]
 }
 
-/// Returns the values that a setting takes, from its refusal of one.
+/// Returns the values that a setting takes, from the error with which it refuses another.
+///
+/// # Panics
+/// Panics if the value was not refused.
 fn refusal(outcome: Result<(), SettingError>) -> String {
     let reason = outcome.expect_err("a question mark is no value").reason;
     if let Some((_, known)) = reason.split_once("(known: ") {
@@ -215,8 +218,8 @@ fn kind_of(
     heading + &Section { title: "", file, structure, path: &[] }.table(defaults)
 }
 
-/// Returns a section of a scenario with every default filled in; of several, the first. It is empty where the scenario
-/// needs more keys.
+/// Returns a section of a scenario with every default filled in; of several, the first. Returns an empty table if the
+/// scenario needs more keys.
 fn expanded(text: &str, section: &str) -> Table {
     let parsed = Scenario::parse(text, Path::new("")).ok();
     let all: Option<Table> = parsed.and_then(|it| it.expanded().ok()?.parse().ok());
@@ -229,7 +232,7 @@ fn expanded(text: &str, section: &str) -> Table {
     }
 }
 
-/// Returns a kind's name as its structure has it.
+/// Returns the name of a kind's structure: `LeafSpine` for `leaf-spine`.
 fn camel_case(name: &str) -> String {
     let capital = |word: &str| {
         let (first, rest) = word.split_at(1);
@@ -306,6 +309,6 @@ impl Section<'_> {
 }
 
 #[test]
-fn the_page_of_the_configuration_is_as_the_code_reads_it() {
+fn the_page_of_the_configuration_agrees_with_the_code() {
     assert_page("docs/reference/configuration.md", &render());
 }

@@ -6,7 +6,9 @@
 pub(super) struct Field {
     /// The key in a file.
     pub(super) key: String,
+    /// The text of its documentation.
     pub(super) about: String,
+    /// `true` if a file may leave it out.
     pub(super) optional: bool,
     /// `true` if its type is another structure, whose keys belong in its place.
     pub(super) flattened: bool,
@@ -15,9 +17,9 @@ pub(super) struct Field {
 /// Returns the fields of `structure` in a source.
 ///
 /// # Panics
-/// The source has no such structure.
+/// Panics if the source has no such structure.
 pub(super) fn fields(source: &str, structure: &str) -> Vec<Field> {
-    // The indented one is in a macro.
+    // The indented one is inside a macro call.
     let (before, body) = ["pub struct", "struct", "    pub struct"]
         .into_iter()
         .find_map(|word| source.split_once(&format!("\n{word} {structure} {{\n")))
@@ -28,28 +30,33 @@ pub(super) fn fields(source: &str, structure: &str) -> Vec<Field> {
         |word: &str| attributes.iter().any(|it| it.contains("serde(") && it.contains(word));
     let (kebab, optional) = (on_all("kebab-case"), on_all("default"));
     let mut fields = Vec::new();
-    let (mut about, mut said) = (String::new(), String::new());
+    let (mut about, mut field_attributes) = (String::new(), String::new());
     for line in body.lines().map(str::trim) {
         if let Some(text) = line.strip_prefix("///") {
             about += text;
         } else if line.starts_with('#') {
-            said += line;
+            field_attributes += line;
         } else if let Some((name, of)) = line.trim_start_matches("pub ").split_once(": ") {
-            let (about, said) = (std::mem::take(&mut about), std::mem::take(&mut said));
-            let renamed = said.split_once("rename = \"").and_then(|(_, rest)| rest.split_once('"'));
+            let (about, field_attributes) =
+                (std::mem::take(&mut about), std::mem::take(&mut field_attributes));
+            let renamed = field_attributes
+                .split_once("rename = \"")
+                .and_then(|(_, rest)| rest.split_once('"'));
             let key = match renamed {
                 Some((key, _)) => key.to_owned(),
                 None if kebab => name.replace('_', "-"),
                 None => name.to_owned(),
             };
-            if said.contains("serde(skip)") {
+            if field_attributes.contains("serde(skip)") {
                 continue;
             }
             fields.push(Field {
                 key,
                 about: without_links(about.trim()),
-                optional: optional || said.contains("default") || of.starts_with("Option<"),
-                flattened: said.contains("flatten"),
+                optional: optional
+                    || field_attributes.contains("default")
+                    || of.starts_with("Option<"),
+                flattened: field_attributes.contains("flatten"),
             });
         }
     }
@@ -62,7 +69,7 @@ fn without_links(about: &str) -> String {
 }
 
 #[test]
-fn keys_are_named_as_files_have_them() {
+fn fields_have_the_names_of_keys_in_files() {
     let source = "\n#[derive(Debug)]\n#[serde(rename_all = \"kebab-case\")]\npub struct Host {\n    /// Its\n    /// [`Self::address`].\n    \
                   pub own_address: IpAddr,\n    /// How many.\n    #[serde(default = \"one\", rename = \"thread\")]\n    pub threads: u8,\n}\n";
     let field = |key: &str, about: &str, optional| Field {

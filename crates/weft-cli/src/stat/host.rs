@@ -29,7 +29,7 @@ pub(crate) struct NodeView {
     pub(crate) name: String,
     /// `true` if its program has ended.
     pub(crate) is_dead: bool,
-    /// `true` if it sleeps.
+    /// The state that its program published last.
     pub(crate) life: ProgramState,
     /// Nanoseconds since its program last polled it.
     pub(crate) unattended: u64,
@@ -68,7 +68,7 @@ pub(crate) struct NetworkView {
     pub(crate) retransmits: u64,
     /// Bytes in flight.
     pub(crate) in_flight: u64,
-    /// Number of paths, and number of working ones; `None` while the connection is idle.
+    /// The largest number of paths of its connections, and the smallest number of working ones; 0 while they are idle.
     pub(crate) paths: u64,
     pub(crate) paths_up: u64,
     /// The shortest and the longest smoothed round-trip time of its paths, ns.
@@ -98,8 +98,8 @@ impl Host {
     /// Reads all files. Those of dead programs are returned once, and removed.
     ///
     /// # Errors
-    /// A folder cannot be read.
-    pub(crate) fn look(folder: Option<&Path>) -> Result<Self> {
+    /// Returns an error if a folder cannot be read.
+    pub(crate) fn read(folder: Option<&Path>) -> Result<Self> {
         let mut all = Vec::new();
         for folder in folders(folder) {
             all.extend(folder.scan().context("cannot look for running programs")?);
@@ -114,7 +114,7 @@ impl Host {
         let mut host = Self { now: weft_stat::now().as_nanos(), ..Self::default() };
         for found in all {
             match found.read() {
-                Ok(snapshot) => host.take(found, snapshot),
+                Ok(snapshot) => host.add_file(found, snapshot),
                 Err(error) => host.unreadable.push(format!("{}: {error}", found.path.display())),
             }
         }
@@ -122,7 +122,7 @@ impl Host {
         host
     }
 
-    fn take(&mut self, found: &StatusFile, snapshot: Snapshot) {
+    fn add_file(&mut self, found: &StatusFile, snapshot: Snapshot) {
         let Snapshot { heartbeat, life, program, context, device, .. } = snapshot;
         let (name, is_dead) = (found.name.clone(), found.is_dead);
         if let Some(device) = device {
@@ -149,8 +149,8 @@ impl Host {
         });
     }
 
-    /// Finds each channel's connections: those of its queue pair, whose number is unique on a host's address. Its
-    /// device is in its own process, or a daemon's.
+    /// Finds each channel's connections: those of its queue pair, whose number is unique on a host's address. The
+    /// device is in the channel's own process, or in a daemon.
     fn join(&mut self) {
         for node in &mut self.nodes {
             let own = |device: &&DeviceView| device.program.pid == node.program.pid;
@@ -173,7 +173,7 @@ impl NodeView {
 
 impl ChannelView {
     /// Returns the carrier of its frames: a stream, or a queue pair over the network or the host's memory.
-    pub(crate) fn by(&self) -> String {
+    pub(crate) fn carrier_name(&self) -> String {
         match &self.network {
             Some(network) if self.record.carrier == Carrier::Rdma => match network.carrier {
                 Carrier::Network if network.encrypted => "network, encrypted".into(),
@@ -186,6 +186,7 @@ impl ChannelView {
 }
 
 impl DeviceView {
+    /// Returns the counters of a channel's queue pair; `None` if this device does not have it.
     fn network(&self, channel: &ChannelRecord) -> Option<NetworkView> {
         let is_its = |connection: &&ConnectionRecord| {
             connection.qp == Some(channel.qp) && connection.peer == channel.peer

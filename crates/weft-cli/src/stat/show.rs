@@ -24,7 +24,7 @@ pub(crate) enum View {
     Events,
 }
 
-/// Prints a view; as JSON all data.
+/// Prints a view as text, or all data as JSON.
 pub(crate) fn show(host: &Host, view: View, output: Output) -> Result<()> {
     output.value(host, || {
         let mut text = match view {
@@ -41,7 +41,8 @@ pub(crate) fn show(host: &Host, view: View, output: Output) -> Result<()> {
 }
 
 /// The advice if there is no program.
-const NOBODY: &str = "no program shows itself here: run one on weft-xrdma, as the user whose it is";
+const NO_PROGRAMS: &str =
+    "no program shows itself here: run one on weft-xrdma, as the user whose it is";
 
 fn channels(host: &Host) -> String {
     let mut table = Table::new(vec![
@@ -66,7 +67,7 @@ fn channels(host: &Host) -> String {
         node.channels.iter().for_each(|channel| table.push(row(node, channel)));
     }
     if host.nodes.is_empty() {
-        return NOBODY.into();
+        return NO_PROGRAMS.into();
     }
     if table.is_empty() {
         return format!("{}\nno channels", nodes(host));
@@ -83,7 +84,7 @@ fn row(node: &NodeView, channel: &ChannelView) -> Vec<Cell> {
         number(node.program.pid),
         text(&record.peer.to_string()),
         text(&state),
-        text(&channel.by()),
+        text(&channel.carrier_name()),
         text(&format!("{}/{}", record.in_flight, record.depth)),
         number(record.backlog),
         number(record.sent),
@@ -151,11 +152,11 @@ fn nodes(host: &Host) -> String {
             number(context.slow_polls),
         ]);
     }
-    if table.is_empty() { NOBODY.into() } else { render(&table) }
+    if table.is_empty() { NO_PROGRAMS.into() } else { render(&table) }
 }
 
-/// The longest time, ns, between two polls of a node that does not sleep.
-const STUCK: u64 = 1_000_000_000;
+/// The time, ns, after which a node that does not sleep is reported as not polled.
+const POLL_OVERDUE: u64 = 1_000_000_000;
 
 /// Returns the state of a node's program.
 fn state(node: &NodeView) -> String {
@@ -163,7 +164,7 @@ fn state(node: &NodeView) -> String {
         _ if node.is_dead => "died".into(),
         ProgramState::Asleep => "asleep".into(),
         ProgramState::Ended => "ended".into(),
-        ProgramState::Running if node.unattended > STUCK => {
+        ProgramState::Running if node.unattended > POLL_OVERDUE => {
             format!("not polled for {}", duration(node.unattended))
         }
         ProgramState::Running => "running".into(),
@@ -247,7 +248,7 @@ fn time(nanos: Option<u64>) -> Cell {
     nanos.map_or_else(Cell::missing, |nanos| Cell::new(duration(nanos), nanos))
 }
 
-/// Returns a time with three digits.
+/// Formats a time: with one decimal below 100 units, without decimals above.
 fn duration(nanos: u64) -> String {
     let scales = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     let Some((unit, one)) = scales.into_iter().find(|(_, one)| nanos >= *one) else {

@@ -52,27 +52,28 @@ impl Application for Host {
 /// The standstill after which a run is repeated, because its results mean nothing: the machine was busy with
 /// something else, or suspended.
 const STANDSTILL: Duration = Duration::from_secs(1);
-const ATTEMPTS: u32 = 4;
+/// Maximum number of attempts of a run.
+const MAX_ATTEMPTS: u32 = 4;
 
 /// Runs `scenario` over `network`, until its workloads are done, its limit, or `stop`. Also returns the longest time
 /// that the machine delayed the hosts.
 ///
 /// # Errors
-/// Sockets cannot be opened, counters cannot be read, the scenario has a workload that does not fit, it
-/// was stopped, or the transport violated its contract.
+/// Returns an error if sockets cannot be opened, counters cannot be read, the scenario has a workload that does not
+/// fit, it was stopped, the transport violated its contract, or the machine stood still in each of 4 attempts.
 pub(crate) fn run(
     network: &Network,
     scenario: &Scenario,
     seed: Seed,
     stop: &AtomicBool,
 ) -> Result<(Report, Duration)> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let (report, pause) = run_once(network, scenario, seed, stop)?;
         if pause < STANDSTILL {
             return Ok((report, pause));
         }
     }
-    bail!("the machine stood still for more than {STANDSTILL} in each of {ATTEMPTS} attempts")
+    bail!("the machine stood still for more than {STANDSTILL} in each of {MAX_ATTEMPTS} attempts")
 }
 
 fn run_once(
@@ -118,13 +119,13 @@ struct Run {
 }
 
 impl Run {
-    /// Returns `true` if the workloads were done before `limit`.
+    /// Runs until the workloads are done, or `limit`. Returns `true` if they are done.
     fn until_done(&mut self, limit: SimTime, stop: &AtomicBool) -> Result<bool> {
         for (workload, number) in self.workloads.iter_mut().zip(0..) {
             workload.start(&mut Session::new(&mut self.wire, number));
         }
         loop {
-            self.give_notices();
+            self.deliver_notices();
             let done = self.workloads.iter().all(|workload| workload.is_done());
             if done || self.wire.elapsed() >= limit.since(SimTime::EPOCH) {
                 self.check()?;
@@ -139,18 +140,21 @@ impl Run {
                     self.wire.on_event(host, at, event);
                 }
             }
-            self.wire.ring();
+            self.wire.fire_timers();
         }
     }
 
-    fn give_notices(&mut self) {
+    fn deliver_notices(&mut self) {
         while let Some((number, notice)) = self.wire.notices.pop_front() {
             let mut session = Session::new(&mut self.wire, number);
             self.workloads[number as usize].notice(&notice, &mut session);
         }
     }
 
-    /// Checks real packets as simulated ones are checked.
+    /// Sums the engines' counters, and checks real packets as simulated ones are checked.
+    ///
+    /// # Errors
+    /// Returns an error if bytes were changed, or if an event of the transport contradicts the messages that were sent.
     fn check(&mut self) -> Result<()> {
         for agent in self.wire.crew.agents() {
             self.wire.stats += agent.endpoint().stats();

@@ -19,7 +19,7 @@ use weft_units::{BitRate, ByteCount, Duration};
 /// The UDP port of agents: RoCE's.
 const PORT: u16 = 4791;
 
-/// Bytes of a packet's IP, UDP and transport headers, with some to spare.
+/// An upper bound of the bytes of a packet's IP, UDP and transport headers.
 const HEADERS: u16 = 128;
 
 /// A lab that is built from a scenario.
@@ -33,7 +33,7 @@ impl Network {
     /// Builds it for packets of up to `mtu` bytes of payload; dropping it removes it.
     ///
     /// # Errors
-    /// The scenario needs a feature that labs do not have, or the lab cannot be built.
+    /// Returns an error if the scenario needs a feature that labs do not have, or the lab cannot be built.
     pub(crate) fn up(scenario: &Scenario, mtu: u16, seed: u64) -> Result<Self> {
         let shape = shape_of(scenario)?;
         let size = |count: u32| usize::try_from(count).expect("a count of nodes");
@@ -65,7 +65,7 @@ impl Network {
                 mark_above: mark_above(scenario, rate),
                 ..Impairment::default()
             };
-            // Packets that wait at a host's own port wait in its engine.
+            // A host's own port does not mark: its packets wait in the engine and not in the port.
             let is_host = index < fabric.hosts();
             let near = if is_host { Impairment { mark_above: None, ..port } } else { port };
             for (end, port) in [(&link.near, near), (&link.far, port)] {
@@ -83,7 +83,7 @@ impl Network {
     /// Opens one agent on each host.
     ///
     /// # Errors
-    /// An agent's sockets cannot be opened.
+    /// Returns an error if an agent's sockets cannot be opened.
     pub(super) fn agents(
         &self,
         scenario: &Scenario,
@@ -127,16 +127,16 @@ impl Network {
     /// Returns the counters of every link.
     ///
     /// # Errors
-    /// The kernel's counters cannot be read.
+    /// Returns an error if the kernel's counters cannot be read.
     pub(super) fn counters(&self) -> Result<Carried> {
         Ok(Carried(self.lab.counters()?))
     }
 }
 
-/// Returns the shape of a scenario that a lab can be built from.
+/// Returns the shape of the scenario's network, from which a lab is built.
 ///
 /// # Errors
-/// The scenario has something that kernel routers do not do.
+/// Returns an error if the scenario needs a feature that a lab's routers do not have.
 pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
     let TopologySource::Shape(TopologyConfig::LeafSpine(shape)) = &scenario.topology else {
         bail!("a lab is a leaf–spine fabric; the scenario's topology is another");
@@ -165,7 +165,8 @@ pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
     Ok(shape.clone())
 }
 
-/// Returns the middle of the slope on which the simulator's ports mark, for a port of `rate`.
+/// Returns the queue length beyond which a port of `rate` marks: the middle between `ecn_min` and `ecn_max`, which are
+/// for 100 Gb/s, scaled to `rate`. Returns `None` if the scenario's ports do not mark.
 fn mark_above(scenario: &Scenario, rate: BitRate) -> Option<ByteCount> {
     let queue = &scenario.queue;
     let middle = u128::from(queue.ecn_min.0.midpoint(queue.ecn_max.0));
@@ -179,6 +180,7 @@ fn mark_above(scenario: &Scenario, rate: BitRate) -> Option<ByteCount> {
 pub(super) struct Carried(Vec<LinkCounters>);
 
 impl Carried {
+    /// Returns the difference from `before`.
     pub(super) fn since(self, before: &Self) -> Self {
         let port = |now: PortCounters, was: PortCounters| PortCounters {
             packets: now.packets - was.packets,
@@ -214,7 +216,7 @@ impl Carried {
         }
     }
 
-    /// Reports ports. Nodes have the same numbers in the topology and in the lab.
+    /// Returns the report of ports. Nodes have the same numbers in the topology and in the lab.
     pub(super) fn port_report(
         &self,
         network: &Network,

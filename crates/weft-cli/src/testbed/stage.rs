@@ -33,8 +33,8 @@ pub(super) struct Wire {
     connections: Vec<BTreeMap<ConnectionId, ChannelId>>,
     /// Messages that the engine does not accept yet.
     waiting: BTreeMap<(ChannelId, usize), Vec<MessageId>>,
-    /// Times at which workloads wake, with their tokens.
-    alarms: BTreeSet<(SimTime, u32, u64)>,
+    /// The workloads' timers: due time, workload, token.
+    timers: BTreeSet<(SimTime, u32, u64)>,
 }
 
 impl Wire {
@@ -51,7 +51,7 @@ impl Wire {
             now: SimTime::EPOCH,
             connections: vec![BTreeMap::new(); hosts],
             waiting: BTreeMap::new(),
-            alarms: BTreeSet::new(),
+            timers: BTreeSet::new(),
         }
     }
 
@@ -60,21 +60,21 @@ impl Wire {
         self.now.since(SimTime::EPOCH)
     }
 
-    /// Polls every host once; sleeps until an event, an alarm, or `limit`.
+    /// Polls every host once; sleeps until an event, a workload's timer, or `limit`.
     pub(super) fn step(&mut self, hosts: &mut [Host], limit: SimTime) {
-        let until = self.alarms.first().map_or(limit, |&(at, ..)| at.min(limit));
+        let until = self.timers.first().map_or(limit, |&(at, ..)| at.min(limit));
         let nanos = until.since(SimTime::EPOCH).as_picos() / 1_000;
         self.crew.step(hosts, self.began + Duration::from_nanos(nanos));
         self.now = self.at(self.crew.now());
     }
 
-    /// Wakes the workloads whose time has come.
-    pub(super) fn ring(&mut self) {
-        while let Some(&(at, workload, token)) = self.alarms.first() {
+    /// Queues a notice for each workload whose timer is due.
+    pub(super) fn fire_timers(&mut self) {
+        while let Some(&(at, workload, token)) = self.timers.first() {
             if at > self.now {
                 return;
             }
-            self.alarms.pop_first();
+            self.timers.pop_first();
             self.notices.push_back((workload, Notice::Woken { token }));
         }
     }
@@ -100,14 +100,14 @@ impl Wire {
             Event::Acked { connection, token } => {
                 if let Some((channel, side)) = self.side_of(host, connection) {
                     let completed = self.traffic.complete(channel, token, at);
-                    self.note(completed, |request| Notice::Acknowledged { request });
+                    self.queue_notice(completed, |request| Notice::Acknowledged { request });
                     self.submit_waiting(channel, side);
                 }
             }
             Event::Delivered { connection, message, length, .. } => {
                 if let Some((channel, side)) = self.side_of(host, connection) {
                     let delivered = self.traffic.deliver(channel, side, message, length, at);
-                    self.note(delivered, |request| Notice::Delivered { request });
+                    self.queue_notice(delivered, |request| Notice::Delivered { request });
                 }
             }
             Event::Closed { connection, reason } => {
@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    fn note(
+    fn queue_notice(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
         notice: impl FnOnce(SendRequest) -> Notice,
@@ -139,7 +139,7 @@ impl Wire {
         SimTime::EPOCH + SimSpan::from(instant.since(self.began))
     }
 
-    /// Returns the channel that a host's connection is an end of, while it is open.
+    /// Returns the channel of a host's connection and the host's side of it; `None` if the channel is not open.
     fn side_of(&self, host: usize, connection: ConnectionId) -> Option<(ChannelId, Side)> {
         let channel = *self.connections[host].get(&connection)?;
         let is_open = self.traffic.channel(channel)?.state != ChannelState::Closed;
@@ -161,7 +161,7 @@ impl Wire {
         }
     }
 
-    /// Sets up both ends of a channel without a handshake, as over another network.
+    /// Sets up both ends of a channel without a handshake.
     fn join(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.crew.now();
         let pair = [from.index(), to.index()];
@@ -235,7 +235,7 @@ impl Stage for Wire {
     }
 
     fn wake(&mut self, workload: u32, at: SimTime, token: u64) {
-        self.alarms.insert((at, workload, token));
+        self.timers.insert((at, workload, token));
     }
 
     fn wake_at(&mut self, workload: u32, _: NodeId, at: SimTime, token: u64) {

@@ -25,9 +25,9 @@ fn devices_are_made_listed_shown_and_deleted() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_the_way_out() {
+fn errors_name_the_cause_and_the_fix() {
     let daemon = Daemon::start();
-    for (words, says) in [
+    for (words, expected) in [
         (&["device", "create", "a"][..], "already: `weft device show a`"),
         (&["device", "create", "a/b"], "is no name"),
         (&["device", "show", "x"], "`weft device create x`"),
@@ -42,8 +42,8 @@ fn what_cannot_be_done_is_said_with_the_way_out() {
             "no such",
         ),
     ] {
-        let said = daemon.fail(words);
-        assert!(said.contains(says), "{words:?}: {said}");
+        let error = daemon.fail(words);
+        assert!(error.contains(expected), "{words:?}: {error}");
     }
 }
 
@@ -91,7 +91,7 @@ fn a_daemon_reads_its_transport_from_a_file_and_shows_it() {
 }
 
 #[test]
-fn without_a_daemon_the_environment_says_what_the_transport_is() {
+fn without_a_daemon_variables_configure_the_transport() {
     let weft = |variables: &[(&str, &str)], words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
         command.args(words).envs(variables.iter().copied()).output().unwrap()
@@ -125,8 +125,8 @@ fn without_a_daemon_the_environment_says_what_the_transport_is() {
         (&[], &serve, "did you mean \"profile\"?"),
     ] {
         let refused = weft(variables, words);
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains(hint), "{said}");
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && error.contains(hint), "{error}");
     }
 }
 
@@ -142,7 +142,7 @@ fn programs_and_their_children_find_the_device() {
 }
 
 #[test]
-fn ibv_devinfo_tells_the_limits() {
+fn ibv_devinfo_prints_the_limits() {
     let daemon = Daemon::start();
     daemon.succeed(&["device", "delete", "a"]);
     daemon.succeed(&["device", "create", "a", "--queue-pairs", "7", "--regions", "9"]);
@@ -156,11 +156,11 @@ fn ibv_devinfo_tells_the_limits() {
 
 /// A program on a device that does not exist finds none, and its user reads the reason.
 #[test]
-fn a_device_that_is_not_there_is_none() {
+fn a_device_that_does_not_exist_is_not_found() {
     let daemon = Daemon::start();
     daemon.succeed(&["device", "delete", "a"]);
     let listed = daemon.run(&["ibv_devinfo"]);
-    let complaint = String::from_utf8_lossy(&listed.stderr);
+    let error = String::from_utf8_lossy(&listed.stderr);
     assert!(!listed.status.success(), "{listed:?}");
-    assert!(complaint.contains("weft: device a: there is no such device"), "{complaint}");
+    assert!(error.contains("weft: device a: there is no such device"), "{error}");
 }

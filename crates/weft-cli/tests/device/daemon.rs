@@ -22,7 +22,7 @@ impl Daemon {
         Self::start_with(|command| command.spawn().unwrap())
     }
 
-    /// Starts one likewise, by `launch`.
+    /// Starts a daemon with one device, `a`; `launch` starts its command.
     pub(crate) fn start_with(launch: impl FnOnce(&mut Command) -> Child) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -30,9 +30,9 @@ impl Daemon {
         let socket = std::env::temp_dir().join(name);
         let mut command = weft(&socket, &["device", "serve"]);
         let mut process = launch(command.stdout(Stdio::piped()));
-        let mut said = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert!(said.starts_with("serving at"), "{said}");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("serving at"), "{line}");
         let daemon = Self { process, socket };
         daemon.succeed(&["device", "create", "a"]);
         daemon
@@ -60,7 +60,7 @@ impl Daemon {
         serde_json::from_str(&self.succeed(&["device", "show", name, "--json"])).unwrap()
     }
 
-    /// Puts a program on one of the daemon's devices.
+    /// Sets the variables with which a program uses one of the daemon's devices.
     pub(crate) fn equip(&self, device: &str, command: &mut Command) {
         command.env("WEFT_DEVICE", device).env("WEFT_DEVICE_SOCKET", &self.socket);
     }

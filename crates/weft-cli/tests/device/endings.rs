@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use crate::daemon::{Daemon, Program};
 use crate::pair::{alone, next_port, output, until_listening};
 
-/// Returns when a condition holds, or fails when the program ends or half a minute has passed.
+/// Waits until a condition holds.
+///
+/// # Panics
+/// Panics if the program ends or 30 s have passed before.
 fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -17,7 +20,10 @@ fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a program's output; fails if it does not end within half a minute.
+/// Returns a program's output when it has ended.
+///
+/// # Panics
+/// Panics if it does not end within 30 s.
 fn until_its_end(program: &mut Child) -> String {
     let began = Instant::now();
     while program.try_wait().unwrap().is_none() {
@@ -27,8 +33,8 @@ fn until_its_end(program: &mut Child) -> String {
     output(program)
 }
 
-/// Starts two ends that write without pause, until they are killed or have written `times` messages. It returns when
-/// they have been writing for a twentieth of a second.
+/// Starts two ends that write without pause, until they are killed or have written `times` messages. Returns when the
+/// client has used 50 ms of processor time.
 fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     let port = next_port();
     let words = format!("ib_write_bw -n {times} -p {port}");
@@ -38,8 +44,8 @@ fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     // Both have their queue pairs, and the client polls without pause.
     until(&mut client.0, || daemon.show(device)["used"]["queue_pairs"] == 2);
     let process = client.0.id();
-    let at_first = ticks_of(process);
-    until(&mut client.0, || ticks_of(process) > at_first + 5);
+    let first = ticks_of(process);
+    until(&mut client.0, || ticks_of(process) > first + 5);
     [server, client]
 }
 
@@ -52,24 +58,25 @@ fn ticks_of(process: u32) -> u64 {
     fields.iter().sum()
 }
 
-const FOR_EVER: u32 = 5_000_000;
+/// A number of messages that no test reaches.
+const UNLIMITED: u32 = 5_000_000;
 
 /// A killed program's peer is notified, all its resources are reclaimed, and another tenant's programs continue
 /// to their end.
 #[test]
-fn a_killed_program_is_cleaned_up_after_and_nobody_else_notices() {
+fn resources_of_a_killed_program_are_reclaimed_and_others_continue() {
     alone(|| {
         let daemon = Daemon::start();
         daemon.succeed(&["device", "create", "b"]);
-        let [killed, mut peer] = writers(&daemon, "a", FOR_EVER);
+        let [killed, mut peer] = writers(&daemon, "a", UNLIMITED);
         let [mut server, mut client] = writers(&daemon, "b", 10_000);
         drop(killed);
-        let heard = until_its_end(&mut peer.0);
-        assert!(heard.contains("Failed status 12"), "{heard}");
+        let printed = until_its_end(&mut peer.0);
+        assert!(printed.contains("Failed status 12"), "{printed}");
         drop(peer);
         for other in [&mut server.0, &mut client.0] {
-            let said = until_its_end(other);
-            assert!(other.wait().unwrap().success() && !said.contains("rror"), "{said}");
+            let text = until_its_end(other);
+            assert!(other.wait().unwrap().success() && !text.contains("rror"), "{text}");
         }
         for name in ["a", "b"] {
             let used = daemon.show(name)["used"].clone();
@@ -79,20 +86,20 @@ fn a_killed_program_is_cleaned_up_after_and_nobody_else_notices() {
 }
 
 #[test]
-fn a_daemon_that_is_killed_takes_its_programs_requests_along() {
+fn requests_fail_when_the_daemon_is_killed() {
     alone(|| {
         let mut daemon = Daemon::start();
-        let [mut server, mut client] = writers(&daemon, "a", FOR_EVER);
+        let [mut server, mut client] = writers(&daemon, "a", UNLIMITED);
         daemon.process.kill().unwrap();
-        let heard = until_its_end(&mut client.0);
-        assert!(heard.contains("Failed status 5"), "{heard}");
+        let printed = until_its_end(&mut client.0);
+        assert!(printed.contains("Failed status 5"), "{printed}");
         // It waits for the client over TCP, and does not poll.
         server.0.kill().unwrap();
     });
 }
 
 #[test]
-fn a_device_deleted_by_force_is_fatal_to_who_has_it() {
+fn a_device_deleted_by_force_raises_a_fatal_event() {
     let daemon = Daemon::start();
     let mut watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
     let mut lines = BufReader::new(watcher.0.stdout.take().unwrap()).lines();
@@ -106,13 +113,13 @@ fn a_device_deleted_by_force_is_fatal_to_who_has_it() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_does_and_tells() {
+fn a_daemon_that_is_terminated_raises_a_fatal_event() {
     let mut daemon = Daemon::start();
     let mut watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
     let mut lines = BufReader::new(watcher.0.stdout.take().unwrap()).lines();
     while !lines.next().unwrap().unwrap().contains("async event FD") {}
-    let asked = Command::new("kill").arg(daemon.process.id().to_string()).status();
-    assert!(asked.is_ok_and(|status| status.success()));
+    let signalled = Command::new("kill").arg(daemon.process.id().to_string()).status();
+    assert!(signalled.is_ok_and(|status| status.success()));
     assert!(daemon.process.wait().unwrap().success());
     assert!(lines.next().unwrap().unwrap().contains("DEVICE_FATAL"));
 }

@@ -10,9 +10,9 @@ fn pingpongs(words: &[&str]) {
     let daemon = Daemon::start();
     for words in words {
         let printed = run(&daemon, &format!("{words} -g 0"));
-        for said in [&printed.client, &printed.server] {
-            assert!(said.contains("usec/iter"), "{words}: {printed:?}");
-            assert!(!said.contains("invalid data"), "{words}: {printed:?}");
+        for output in [&printed.client, &printed.server] {
+            assert!(output.contains("usec/iter"), "{words}: {printed:?}");
+            assert!(!output.contains("invalid data"), "{words}: {printed:?}");
         }
     }
 }
@@ -32,7 +32,7 @@ fn other_pingpongs() {
     pingpongs(&["ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ibv_srq_pingpong -e"]);
 }
 
-/// perftest's own table follows its line of headings.
+/// Runs programs of perftest, and checks that each prints its table, which follows a line of headings.
 fn perftests(words: &[&str]) {
     let daemon = Daemon::start();
     for words in words {

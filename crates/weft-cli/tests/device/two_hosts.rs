@@ -27,7 +27,7 @@ impl Stage for TwoHosts {
     }
 }
 
-/// Returns two hosts, or `None` after it has reported why there are none.
+/// Returns two hosts; `None` if the lab is missing, after it has reported the skip.
 fn two_hosts(test: &str) -> Option<TwoHosts> {
     if weft_testkit::lab_is_missing(test, &[]) {
         return None;
@@ -58,9 +58,9 @@ fn programs_across_hosts() {
         "ib_send_bw -c UD -n 100",
     ] {
         let printed = run(&hosts, words);
-        let said = &printed.client;
-        assert!(said.contains("usec/iter") || said.contains("#bytes"), "{words}: {printed:?}");
-        assert!(!said.contains("invalid data"), "{words}: {printed:?}");
+        let output = &printed.client;
+        assert!(output.contains("usec/iter") || output.contains("#bytes"), "{words}: {printed:?}");
+        assert!(!output.contains("invalid data"), "{words}: {printed:?}");
     }
     connect(&hosts, "rping -s -V -C 50", "rping -c -V -C 50 -a");
 }

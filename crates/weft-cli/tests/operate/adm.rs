@@ -16,7 +16,7 @@ fn values(folder: &Folder, name: &str) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn a_parameter_changes_where_it_shall_while_programs_sleep_and_while_they_work() {
+fn a_parameter_changes_in_the_named_programs_asleep_or_polling() {
     let folder = Folder::new("adm");
     let server = folder.server("watched_ping");
     let other = folder.server("watched_store");
@@ -46,7 +46,7 @@ fn a_parameter_changes_where_it_shall_while_programs_sleep_and_while_they_work()
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused_by_name_and_changes_nothing() {
+fn refused_changes_are_named_and_change_nothing() {
     let folder = Folder::new("refused");
     let _server = folder.server("watched_store");
     let refused = |words: &[&str]| {
@@ -74,7 +74,7 @@ fn what_cannot_be_changed_is_refused_by_name_and_changes_nothing() {
 }
 
 #[test]
-fn a_program_that_does_not_look_is_not_waited_for_for_ever() {
+fn a_program_that_does_not_poll_causes_a_timeout() {
     let folder = Folder::new("stopped");
     let server = folder.server("watched_store");
     let pid = rustix::process::Pid::from_child(&server.running.0);

@@ -73,7 +73,7 @@ fn value(samples: &[(String, Value, f64)], name: &str, program: &str) -> Option<
 }
 
 #[test]
-fn prometheus_reads_what_an_agent_says() {
+fn prometheus_reads_the_metrics_of_an_agent() {
     let parser = &["-c", "import prometheus_client.openmetrics.parser"];
     if !can_run("metrics of an agent", "/usr/bin/python3", parser, "python3-prometheus-client") {
         return;
@@ -119,7 +119,7 @@ fn prometheus_reads_what_an_agent_says() {
 }
 
 #[test]
-fn who_died_and_who_ended_are_told_apart() {
+fn death_and_orderly_end_of_a_program_are_distinguished() {
     let folder = Folder::new("endings");
     let mut killed = folder.server("watched_store");
     let echo = folder.server("watched_ping");
@@ -185,7 +185,7 @@ fn orders_need_the_token_that_the_agent_was_given() {
 }
 
 #[test]
-fn strangers_get_errors_and_nothing_else() {
+fn invalid_requests_get_errors() {
     let folder = Folder::new("strangers");
     let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
     let status = |request: &str| agent.ask(request).0.split(' ').nth(1).unwrap().to_owned();
@@ -243,7 +243,7 @@ fn without_a_token_nothing_listens_where_other_hosts_reach_it() {
 }
 
 #[test]
-fn two_hosts_are_one_picture_and_one_that_falls_silent_is_named() {
+fn two_hosts_are_shown_together_and_a_silent_one_is_named() {
     let folders = ["one", "two"].map(|name| Folder::new(&format!("hosts-{name}")));
     let server = folders[0].server("watched_ping");
     let client = folders[1].traffic(&server.at());
@@ -283,7 +283,7 @@ fn two_hosts_are_one_picture_and_one_that_falls_silent_is_named() {
 }
 
 #[test]
-fn hosts_in_a_file_and_what_is_wrong_with_it() {
+fn hosts_are_read_from_a_file_and_its_faults_are_named() {
     let folder = Folder::new("file");
     let server = folder.server("watched_store");
     let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);

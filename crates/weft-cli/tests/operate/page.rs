@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::programs::{Folder, Running};
 
 #[test]
-fn the_page_shows_pairs_deaths_and_itself_in_light_and_dark_and_asks_nobody_else() {
+fn the_page_shows_pairs_and_deaths_in_both_colour_schemes_and_loads_nothing_else() {
     let missing =
         !can_run("the page", "/usr/bin/python3", &["-c", "import selenium"], "python3-selenium")
             || !can_run("the page", "chromedriver", &["--version"], "chromium-driver");
@@ -36,19 +36,19 @@ fn the_page_shows_pairs_deaths_and_itself_in_light_and_dark_and_asks_nobody_else
         Running(browser.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     let mut input = browser.0.stdin.take().unwrap();
     let mut lines = BufReader::new(browser.0.stdout.take().unwrap()).lines();
-    let mut says = |want: &str| {
+    let mut expect = |want: &str| {
         let line = lines.next().expect("it goes on").unwrap();
         assert_eq!(line, want);
     };
-    says("shows both hosts");
-    says("shows programs");
+    expect("shows both hosts");
+    expect("shows programs");
     let pid = store.pid();
     store.running.kill();
     writeln!(input, "{pid}").unwrap();
-    says("shows the death");
+    expect("shows the death");
     drop(monitor);
     writeln!(input, "gone").unwrap();
-    says("says that nobody answers");
-    says("asked nobody else, and had nothing to complain of");
+    expect("says that nobody answers");
+    expect("asked nobody else, and had nothing to complain of");
     assert!(browser.0.wait().unwrap().success());
 }

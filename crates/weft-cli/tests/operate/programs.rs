@@ -14,7 +14,7 @@ use weft_verbs as _;
 static LIBRARY: LazyLock<PathBuf> =
     LazyLock::new(|| link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("operate"), false));
 
-/// Returns an example that cargo built with these tests.
+/// Returns the path of an example that cargo built with these tests.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
@@ -131,7 +131,10 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// Tries until the value is there; fails after a minute, as the machine may be busy with other tests.
+/// Calls `found` until it returns a value, and returns that.
+///
+/// # Panics
+/// Panics after a minute: the machine may be busy with other tests.
 pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

@@ -104,7 +104,7 @@ fn a_program_that_ends_as_it_should_takes_its_files_with_it() {
 }
 
 #[test]
-fn programs_that_shall_not_show_themselves_do_not_and_run_all_the_same() {
+fn programs_run_without_a_status_file() {
     let folder = Folder::new("off");
     let mut command = folder.command("watched_ping", &["0"]);
     let server = Server::start({
@@ -121,7 +121,7 @@ fn programs_that_shall_not_show_themselves_do_not_and_run_all_the_same() {
 }
 
 #[test]
-fn a_file_that_is_none_is_named_and_the_others_are_shown() {
+fn a_file_that_is_not_a_status_file_is_named_and_the_others_are_shown() {
     let folder = Folder::new("foreign");
     let server = folder.server("watched_store");
     std::fs::write(folder.path().join("9-0.node"), b"WEFTSTAT and nothing else").unwrap();

@@ -103,7 +103,8 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
     let again = answer(&controller.page, &words(&again));
     assert_eq!((again["kept"].as_u64(), spines(&again)), (Some(2), both.clone()));
 
-    // Another job takes links with more room, though the first one's load was not measured; so does one after a restart.
+    // Another job takes links with more free capacity, although the first one's load was not measured; so does a job
+    // after a restart.
     let one = "source,destination,source_port\n10.1.0.2,10.2.0.2,\n";
     let one = File::new("one.csv", one);
     let half = with(&["announce", "half", one.path(), "--rate", "1Gbps"]);

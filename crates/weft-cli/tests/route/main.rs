@@ -131,7 +131,7 @@ fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
 
 /// The attacker: a host that is no router of the fabric, and sends sFlow like one.
 #[test]
-fn sflow_of_anybody_but_a_routers_agent_is_refused_and_shown() {
+fn sflow_of_unknown_senders_is_refused_and_shown() {
     if is_missing("sFlow of an unknown agent") {
         return;
     }
@@ -156,7 +156,7 @@ fn sflow_of_anybody_but_a_routers_agent_is_refused_and_shown() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_the_fix() {
+fn errors_name_the_cause_and_the_fix() {
     let refused = |words: &[&str]| {
         let output =
             Command::new(assert_cmd::cargo::cargo_bin!("weft")).args(words).output().unwrap();

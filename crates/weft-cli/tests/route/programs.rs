@@ -20,7 +20,7 @@ pub(crate) fn is_missing(test: &str) -> bool {
     lab_is_missing(test, &[HASH_SEED])
 }
 
-/// Builds two leaves with two hosts each, two spines, 40 Mb/s between them.
+/// Builds a lab of two leaves with two hosts each and two spines; links between switches have 40 Mb/s.
 pub(crate) fn lab(name: &str) -> Lab {
     let name = format!("ws{name}{}", std::process::id());
     let spec = LabSpec { spines: 2, hosts_per_leaf: 2, ..LabSpec::named(name) };
@@ -45,6 +45,10 @@ pub(crate) fn weft(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Waits until a condition holds.
+///
+/// # Panics
+/// Panics after 20 s.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let give_up = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -67,7 +71,7 @@ impl Drop for Running {
 
 /// A `weft route serve` that has printed its address.
 pub(crate) struct Controller {
-    /// The process ends before its files are removed: it writes its state last.
+    /// The process; it ends before its files are removed, because it writes its state last.
     running: Option<Running>,
     pub(crate) sflow: String,
     pub(crate) page: String,

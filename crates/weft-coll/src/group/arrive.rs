@@ -8,7 +8,11 @@ use crate::head::{Head, Kind};
 use crate::{Call, Error, Link};
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// Handles a message; [`advance`](Self::advance) performs the steps that it enables.
+    /// Handles a message of rank `from`; [`advance`](Self::advance) performs the steps that it enables. An invalid
+    /// message fails the group.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn handle_message<L: Link<Message = M>>(&mut self, from: usize, message: M, link: &mut L) {
         let parsed = Head::parse(link.bytes(&message)).map(|(head, body)| {
             let text = (head.kind == Kind::GiveUp).then(|| String::from_utf8_lossy(body).into());
@@ -32,15 +36,15 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    /// Returns `true` if the message is kept for a step.
+    /// Processes the header of a message. Returns `true` if the message is kept for a step.
     fn ingest(&mut self, from: usize, head: &Head, text: Option<String>) -> bool {
-        let Some(lanes) = self.channels.get_mut(usize::from(head.channel)) else {
+        let Some(state) = self.channels.get_mut(usize::from(head.channel)) else {
             let why = format!("channel {}", head.channel);
             self.fail(Error::Protocol { rank: from, why });
             return false;
         };
-        let known = &mut lanes.peers[from].done;
-        *known = (*known).max(head.done);
+        let done = &mut state.peers[from].done;
+        *done = (*done).max(head.done);
         match head.kind {
             Kind::Progress => false,
             Kind::GiveUp => {
@@ -92,6 +96,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
+    /// Fails the group because of a rank's call or message that does not match this rank's call.
     pub(super) fn refuse(&mut self, peer: usize, call: u64, ours: Call, theirs: Call) {
         let rank = self.rank;
         self.fail(if ours == theirs {

@@ -16,7 +16,7 @@ const BLOCKS_PER_PART: u32 = 4;
 /// The number of unfinished blocks at which a channel receives its next window: the assignment must reach the
 /// other ranks before they need it.
 const LOW_WATERMARK: u32 = 8 * BLOCKS_PER_PART;
-/// The largest number of blocks of a call that uses the inner channel only; sharing it would take longer.
+/// Maximum number of blocks of a call that uses the inner channel only; sharing it would take longer.
 const MAX_INNER_BLOCKS: u32 = 16 * BLOCKS_PER_PART;
 /// Number of blocks assigned to the network in a call before its rate is known: a tenth of the shortest such
 /// call, which delays no other block even if the inner channel is seven times as fast.
@@ -27,7 +27,7 @@ const TRIAL_BLOCKS: u32 = 2 * BLOCKS_PER_PART;
 pub(super) struct Rates {
     /// The rate of each channel in bytes per second; 0 if unknown.
     bytes: [u64; 2],
-    /// The network's shortest time for one part in ns.
+    /// The network's shortest time for one part, in nanoseconds; 0 if unknown.
     latency: u64,
 }
 
@@ -36,42 +36,44 @@ pub(super) struct Rates {
 pub(super) struct Sharing {
     windows: Windows,
     began: Instant,
-    /// Number of blocks assigned to each channel, and number finished.
-    given: [u32; 2],
+    /// Numbers of blocks of each channel that were assigned and finished.
+    assigned: [u32; 2],
     finished: [u32; 2],
     /// The time at which each channel finished its last block, and its first part.
-    last: [Instant; 2],
-    first: [Option<Instant>; 2],
+    last_finished_at: [Instant; 2],
+    first_part_at: [Option<Instant>; 2],
 }
 
 impl Sharing {
+    /// Records that a channel has finished a block.
     pub(super) fn finished(&mut self, channel: Channel, now: Instant) {
         let channel = index(channel);
         self.finished[channel] += 1;
-        self.last[channel] = now;
+        self.last_finished_at[channel] = now;
         if self.finished[channel] == BLOCKS_PER_PART {
-            self.first[channel] = Some(now);
+            self.first_part_at[channel] = Some(now);
         }
     }
 
-    const fn open(&self, channel: usize) -> u32 {
-        self.given[channel] - self.finished[channel]
+    /// Returns the number of assigned blocks of a channel that are not finished.
+    const fn unfinished(&self, channel: usize) -> u32 {
+        self.assigned[channel] - self.finished[channel]
     }
 
     /// Returns `true` if a channel shall receive its next window now: it has nearly finished its blocks, and
     /// the other channel would not finish all remaining blocks earlier.
-    fn is_due(&self, channel: usize, left: u32, rates: &Rates) -> bool {
+    fn is_due(&self, channel: usize, unassigned: u32, rates: &Rates) -> bool {
         let other = 1 - channel;
         let time = |channel: usize, blocks: u32| {
             u128::from(blocks) * u128::from(u32::MAX) / u128::from(rates.bytes[channel].max(1))
         };
         let late = if rates.are_known() {
-            time(channel, self.open(channel) + BLOCKS_PER_PART)
-                > time(other, self.open(other) + left)
+            time(channel, self.unfinished(channel) + BLOCKS_PER_PART)
+                > time(other, self.unfinished(other) + unassigned)
         } else {
-            channel == index(Channel::Network) && self.given[channel] >= TRIAL_BLOCKS
+            channel == index(Channel::Network) && self.assigned[channel] >= TRIAL_BLOCKS
         };
-        self.open(channel) <= LOW_WATERMARK && !late
+        self.unfinished(channel) <= LOW_WATERMARK && !late
     }
 }
 
@@ -93,6 +95,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
+    /// Assigns the blocks of a call that one channel carries.
     fn assign_to_one(&mut self) {
         let channel = self.config.channel.unwrap_or(Channel::Inner);
         let number = self.first + self.assigning as u64;
@@ -106,6 +109,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
+    /// Assigns windows of blocks to the channels that are due, and announces them to the other ranks.
     fn assign_by_windows(&mut self) {
         let active = &mut self.calls[self.assigning];
         let (parts, bytes) = (active.blocks.div_ceil(BLOCKS_PER_PART), active.call.bytes() as u64);
@@ -113,24 +117,24 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let sharing = active.sharing.get_or_insert_with(|| Sharing {
             windows: rates.windows(bytes, parts as usize),
             began: now,
-            given: [0; 2],
+            assigned: [0; 2],
             finished: [0; 2],
-            last: [now; 2],
-            first: [None; 2],
+            last_finished_at: [now; 2],
+            first_part_at: [None; 2],
         });
         let mut taken = Vec::new();
         let mut more = true;
         while more {
             more = false;
             for channel in CHANNELS {
-                let left = active.blocks - sharing.given[0] - sharing.given[1];
-                if !sharing.is_due(index(channel), left, &rates) {
+                let unassigned = active.blocks - sharing.assigned[0] - sharing.assigned[1];
+                if !sharing.is_due(index(channel), unassigned, &rates) {
                     continue;
                 }
                 let Some(window) = sharing.windows.next(channel) else { continue };
                 let block = |part: usize| u32::try_from(part).unwrap_or(u32::MAX) * BLOCKS_PER_PART;
                 let range = block(window.start)..block(window.end).min(active.blocks);
-                sharing.given[index(channel)] += range.end - range.start;
+                sharing.assigned[index(channel)] += range.end - range.start;
                 taken.push((channel, range));
                 more = true;
             }
@@ -141,13 +145,14 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             let count = range.end - range.start;
             let head = self.head(Kind::Assign, call, number, range.start, channel);
             let head = Head { count, ..head };
-            let mine = self.rank;
-            let others = self.peers.iter_mut().enumerate().filter(|(peer, _)| *peer != mine);
+            let own_rank = self.rank;
+            let others = self.peers.iter_mut().enumerate().filter(|(peer, _)| *peer != own_rank);
             others.for_each(|(_, peer)| peer.notices.push_back((head, String::new())));
             self.enqueue_blocks(&head);
         }
     }
 
+    /// Assigns blocks as rank 0 has announced.
     fn assign_as_announced(&mut self) {
         let number = self.first + self.assigning as u64;
         while let Some(head) = self.announced.pop_front_if(|head| head.number == number) {
@@ -172,10 +177,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     /// Updates the rates after a shared call.
-    pub(super) fn note_rates(&mut self, active: &ActiveCall<B>) {
+    pub(super) fn update_rates(&mut self, active: &ActiveCall<B>) {
         let Some(sharing) = &active.sharing else { return };
         for channel in 0..CHANNELS.len() {
-            let took = sharing.last[channel].since(sharing.began).as_nanos();
+            let took = sharing.last_finished_at[channel].since(sharing.began).as_nanos();
             let blocks = u128::from(sharing.finished[channel]);
             if blocks < u128::from(BLOCKS_PER_PART) || took == 0 {
                 continue;
@@ -185,7 +190,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             let known = &mut self.rates.bytes[channel];
             *known = if *known == 0 { rate } else { *known / 4 * 3 + rate / 4 };
         }
-        if let Some(first) = sharing.first[index(Channel::Network)] {
+        if let Some(first) = sharing.first_part_at[index(Channel::Network)] {
             let took = first.since(sharing.began).as_nanos();
             let known = self.rates.latency;
             self.rates.latency = if known == 0 { took } else { known.min(took) };

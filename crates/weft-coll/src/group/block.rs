@@ -24,7 +24,7 @@ pub(super) struct Running {
 /// The result of a step.
 enum Outcome {
     Done,
-    /// A message, or room for one, is missing.
+    /// The step waits for a message, for room on the link, or for the receiver's progress.
     Waits,
 }
 
@@ -40,9 +40,9 @@ fn piece(chunk: Range<usize>, block: u32, blocks: u32, size: usize) -> Range<usi
 impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// Performs all possible steps. Returns `true` if there was progress.
     pub(super) fn run_blocks<L: Link<Message = M>>(&mut self, link: &mut L) -> bool {
-        let mut moved = false;
+        let mut progressed = false;
         for channel in CHANNELS {
-            moved |= self.begin_blocks(channel);
+            progressed |= self.begin_blocks(channel);
             let mut place = 0;
             while let Some(running) = self.channels[index(channel)].running.get(place) {
                 let mut running = running.clone();
@@ -51,7 +51,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 if self.failed.is_some() {
                     return false;
                 }
-                moved |= running.at > before || done;
+                progressed |= running.at > before || done;
                 if done {
                     self.finish_block(channel, place);
                 } else {
@@ -60,17 +60,18 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 }
             }
         }
-        moved
+        progressed
     }
 
+    /// Starts waiting blocks. Returns `true` if one was started.
     fn begin_blocks(&mut self, channel: Channel) -> bool {
-        let lanes = &mut self.channels[index(channel)];
+        let state = &mut self.channels[index(channel)];
         let mut begun = false;
-        while lanes.running.len() < self.config.max_in_flight as usize
-            && let Some((call, block)) = lanes.waiting.pop_front()
+        while state.running.len() < self.config.max_in_flight as usize
+            && let Some((call, block)) = state.waiting.pop_front()
         {
-            lanes.running.push(Running { call, block, ordinal: lanes.begun, at: 0 });
-            lanes.begun += 1;
+            state.running.push(Running { call, block, ordinal: state.begun, at: 0 });
+            state.begun += 1;
             begun = true;
         }
         begun
@@ -86,7 +87,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         loop {
             let active = self.active_call(running.call).expect("blocks belong to active calls");
             let Some(&step) = active.schedule.steps[self.rank].get(running.at) else { return true };
-            match self.take_step(channel, running, step, link) {
+            match self.run_step(channel, running, step, link) {
                 Ok(Outcome::Done) => running.at += 1,
                 Ok(Outcome::Waits) => return false,
                 Err(error) => {
@@ -97,7 +98,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    fn take_step<L: Link<Message = M>>(
+    fn run_step<L: Link<Message = M>>(
         &mut self,
         channel: Channel,
         running: &Running,
@@ -148,6 +149,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
+    /// Sends a piece of a block, unless the receiver is a window behind or the link has no room.
     fn send<L: Link<Message = M>>(
         &mut self,
         channel: Channel,
@@ -157,10 +159,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         link: &mut L,
     ) -> Result<Outcome, Error> {
         if self.peers[to].left {
-            return Err(self.left(to, running.call));
+            return Err(self.left_error(to, running.call));
         }
-        let lanes = &self.channels[index(channel)];
-        if running.ordinal >= lanes.peers[to].done + u64::from(self.config.window) {
+        let state = &self.channels[index(channel)];
+        if running.ordinal >= state.peers[to].done + u64::from(self.config.window) {
             return Ok(Outcome::Waits);
         }
         let call = self.active_call(running.call).expect("an active call").call;
@@ -185,7 +187,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let step = (running.call, running.block, from);
         let Some(waiting) = self.inbox.get_mut(&step) else {
             return if self.peers[from].left {
-                Err(self.left(from, running.call))
+                Err(self.left_error(from, running.call))
             } else {
                 Ok(None)
             };
@@ -197,18 +199,19 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         Ok(message)
     }
 
-    fn left(&self, rank: usize, call: u64) -> Error {
+    /// Returns the error of a call that needs a rank that left.
+    fn left_error(&self, rank: usize, call: u64) -> Error {
         let what = self.active_call(call).map_or(Call::barrier(), |active| active.call);
         Error::Left { rank, call, what }
     }
 
     /// Finishes a block, which may require a progress message and may complete its call.
     fn finish_block(&mut self, channel: Channel, place: usize) {
-        let lanes = &mut self.channels[index(channel)];
-        let running = lanes.running.remove(place);
-        lanes.beyond.insert(running.ordinal);
-        while lanes.beyond.remove(&lanes.done) {
-            lanes.done += 1;
+        let state = &mut self.channels[index(channel)];
+        let running = state.running.remove(place);
+        state.finished_ahead.insert(running.ordinal);
+        while state.finished_ahead.remove(&state.done) {
+            state.done += 1;
         }
         match channel {
             Channel::Inner => self.share.inner += 1,

@@ -40,8 +40,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     fn send_progress<L: Link<Message = M>>(&mut self, to: usize, channel: Channel, link: &mut L) {
-        let lanes = &self.channels[index(channel)];
-        let (done, reported) = (lanes.done, lanes.peers[to].reported);
+        let state = &self.channels[index(channel)];
+        let (done, reported) = (state.done, state.peers[to].reported);
         let Peer { left, gone, .. } = self.peers[to];
         let due = done - reported >= u64::from(self.config.window / 4).max(1);
         if left || gone || !due || self.failed.is_some() {
@@ -55,6 +55,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
+    /// Returns the header of a message, with this rank's progress on the channel.
     pub(super) fn head(
         &self,
         kind: Kind,

@@ -87,7 +87,7 @@ pub struct Group<B, M> {
     config: Config,
     schedules: BTreeMap<Key, Arc<Schedule>>,
     calls: VecDeque<ActiveCall<B>>,
-    /// Number of the first of `calls`.
+    /// The number of the first of `calls`, which is also the number of completed calls.
     first: u64,
     /// The last completed calls, for comparison with late messages.
     past: VecDeque<Call>,
@@ -127,25 +127,33 @@ struct ActiveCall<B> {
 struct ChannelState {
     /// Assigned blocks that have not started: call and block.
     waiting: VecDeque<(u64, u32)>,
+    /// Blocks in progress.
     running: Vec<Running>,
+    /// Number of blocks that were started.
     begun: u64,
     /// All blocks before this one are finished.
     done: u64,
-    beyond: BTreeSet<u64>,
+    /// The finished blocks after it.
+    finished_ahead: BTreeSet<u64>,
+    /// By rank, the progress of both sides.
     peers: Vec<Progress>,
 }
 
 /// Another rank's progress on a channel, and this rank's progress that it was notified of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
+    /// Number of blocks that the other rank has finished.
     done: u64,
+    /// Number of finished blocks that this rank last reported to it.
     reported: u64,
 }
 
 /// Another rank.
 #[derive(Debug, Default)]
 struct Peer {
+    /// `true` if it left in order.
     left: bool,
+    /// `true` if it is unreachable.
     gone: bool,
     /// Control messages to send to it, in order.
     notices: VecDeque<(Head, String)>,
@@ -170,7 +178,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     ///
     /// # Panics
     /// If the order does not name every rank once, including this one, the algorithm does not fit the number of
-    /// ranks, or a window or piece is zero.
+    /// ranks, `max_body` or `max_in_flight` is zero, or `window` is below `max_in_flight`.
     pub fn new(rank: usize, config: Config) -> Self {
         let ranks = config.order.len();
         let named: BTreeSet<usize> = config.order.iter().copied().collect();
@@ -182,7 +190,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 && config.window >= config.max_in_flight
                 && config.max_in_flight > 0
         );
-        let lanes = || ChannelState {
+        let state = || ChannelState {
             peers: alloc::vec![Progress::default(); ranks],
             ..ChannelState::default()
         };
@@ -195,7 +203,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             past: VecDeque::new(),
             assigning: 0,
             announced: VecDeque::new(),
-            channels: [lanes(), lanes()],
+            channels: [state(), state()],
             inbox: BTreeMap::new(),
             early_calls: BTreeMap::new(),
             peers: (0..ranks).map(|_| Peer::default()).collect(),
@@ -221,7 +229,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// order; several may be in progress. [`advance`](Self::advance) performs it.
     ///
     /// # Errors
-    /// The call is invalid, or the group failed earlier.
+    /// Returns `Failed` if the group failed earlier, or else the first parameter of the call that does not fit.
     pub fn submit(&mut self, call: Call, mut buffer: B) -> Result<u64, CallError> {
         if let Some(error) = &self.failed {
             return Err(error.clone().into());
@@ -264,10 +272,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// call, after messages arrived, and when the link has room again.
     pub fn advance<L: Link<Message = M>>(&mut self, now: Instant, link: &mut L) {
         self.now = now;
-        let mut moved = true;
-        while moved && self.failed.is_none() {
+        let mut progressed = true;
+        while progressed && self.failed.is_none() {
             self.assign();
-            moved = self.run_blocks(link);
+            progressed = self.run_blocks(link);
             self.finish_calls();
         }
         if self.failed.is_some() {
@@ -295,7 +303,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
 
     /// Returns the rank that the first unfinished block waits for, if it waits.
     pub fn waits_for(&self) -> Option<usize> {
-        let blocks = self.channels.iter().flat_map(|lanes| &lanes.running);
+        let blocks = self.channels.iter().flat_map(|state| &state.running);
         let first = blocks.min_by_key(|block| (block.call, block.block))?;
         match self.active_call(first.call)?.schedule.steps[self.rank].get(first.at)? {
             Step::Receive { from, .. } | Step::Reduce { from, .. } => Some(*from),
@@ -310,12 +318,18 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     /// Fails the group because a rank is unreachable.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn peer_gone(&mut self, rank: usize, why: String) {
         self.peers[rank].gone = true;
         self.fail(Error::Gone { rank, why });
     }
 
     /// Marks a rank that left in order. The group fails only if a call still needs it.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn peer_left(&mut self, rank: usize) {
         self.peers[rank].left = true;
     }
@@ -367,9 +381,9 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 buffer: active.buffer,
             });
         }
-        for lanes in &mut self.channels {
-            lanes.waiting.clear();
-            lanes.running.clear();
+        for state in &mut self.channels {
+            state.waiting.clear();
+            state.running.clear();
         }
         let kept = core::mem::take(&mut self.inbox);
         kept.into_values().flatten().for_each(|message| link.release(message));
@@ -381,7 +395,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             && active.finished == active.blocks
         {
             let active = self.calls.pop_front().expect("the front was checked");
-            self.note_rates(&active);
+            self.update_rates(&active);
             self.past.push_back(active.call);
             if self.past.len() > MAX_PAST_CALLS {
                 self.past.pop_front();

@@ -97,7 +97,7 @@ fn different_calls_are_named_with_both_ranks() {
 }
 
 #[test]
-fn who_has_left_is_missed_only_where_it_is_needed() {
+fn a_rank_that_left_fails_only_calls_that_need_it() {
     let mut memory = Memory::new(&config(3), 1);
     for rank in 0..3 {
         memory.submit(rank, sum(1_000), alloc::vec![0; 4_000]);
@@ -114,7 +114,7 @@ fn who_has_left_is_missed_only_where_it_is_needed() {
 }
 
 #[test]
-fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
+fn invalid_calls_are_refused_before_anything_is_sent() {
     let mut memory = Memory::new(&config(4), 1);
     let group = &mut memory.groups[0];
     let gather = Call { collective: Collective::AllGather, ..sum(6) };
@@ -135,7 +135,7 @@ fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn heads_are_read_as_they_were_written_and_others_named() {
+fn headers_read_back_as_they_are_written_and_invalid_ones_are_named() {
     let mut rng = Seed(7).child("heads", 0).rng();
     for _ in 0..500 {
         let call = call(1 + rng.index(9), 1 << 20, &mut rng);
@@ -150,12 +150,12 @@ fn heads_are_read_as_they_were_written_and_others_named() {
         };
         let bytes = [&head.emit()[..], b"body"].concat();
         assert_eq!(Head::parse(&bytes), Ok((head, &b"body"[..])));
-        let mut spoilt = bytes.clone();
+        let mut damaged = bytes.clone();
         let at = rng.index(bytes.len());
-        spoilt[at] ^= 1 << rng.index(8);
+        damaged[at] ^= 1 << rng.index(8);
         // A corrupted header is rejected or differs, and nothing panics.
         let unused = 44..HEAD;
-        assert!(unused.contains(&at) || Head::parse(&spoilt) != Ok((head, &b"body"[..])));
+        assert!(unused.contains(&at) || Head::parse(&damaged) != Ok((head, &b"body"[..])));
     }
     assert_eq!(Head::parse(&[0; HEAD - 1]), Err(HeadError::Short(HEAD - 1)));
     assert_eq!(Head::parse(&[0; HEAD]), Err(HeadError::Magic));
@@ -166,9 +166,9 @@ fn hostile_messages_end_the_group_and_nothing_else() {
     for seed in 0..300 {
         let mut rng = Seed(seed).child("hostile", 0).rng();
         let mut memory = Memory::new(&config(2), seed);
-        let asked = call(2, 400, &mut rng);
-        let buffers = values(&asked, 2, &mut rng);
-        memory.submit(0, asked, encode(asked.data_type, &buffers[0]));
+        let own_call = call(2, 400, &mut rng);
+        let buffers = values(&own_call, 2, &mut rng);
+        memory.submit(0, own_call, encode(own_call.data_type, &buffers[0]));
         memory.advance(0);
         for _ in 0..20 {
             let head = Head {
@@ -177,7 +177,7 @@ fn hostile_messages_end_the_group_and_nothing_else() {
                     crate::head::Kind::Assign,
                     crate::head::Kind::Progress,
                 ][rng.index(3)],
-                call: if rng.chance(3, 4) { asked } else { call(2, 400, &mut rng) },
+                call: if rng.chance(3, 4) { own_call } else { call(2, 400, &mut rng) },
                 number: rng.below(3),
                 block: u32::try_from(rng.below(5)).expect("small"),
                 count: u32::MAX - u32::try_from(rng.below(5)).expect("small"),

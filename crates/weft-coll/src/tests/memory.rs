@@ -17,27 +17,28 @@ type Lane = (usize, usize, u8, u64);
 #[derive(Default)]
 pub(super) struct Wire {
     lanes: BTreeMap<Lane, VecDeque<(Instant, Vec<u8>)>>,
-    /// A channel's time for a KiB, if the test uses it: inner and network.
-    pub(super) takes: Option<[Duration; 2]>,
+    /// The times in which the inner channel and the network transfer a KiB; `None` if transfers take no time.
+    pub(super) time_per_kib: Option<[Duration; 2]>,
     /// The propagation delay after that time.
     pub(super) latency: Duration,
-    /// The time at which a channel between two ranks is idle.
+    /// The time from which a channel between two ranks is idle.
     free_at: BTreeMap<(usize, usize, u8), Instant>,
     now: Instant,
     /// Messages that groups hold.
     pub(super) held: usize,
-    /// The largest number of messages that were held.
-    pub(super) most_held: usize,
+    /// Maximum number of messages that were held at a time.
+    pub(super) max_held: usize,
     pub(super) dead: Vec<bool>,
-    pub(super) room: usize,
+    /// Maximum number of messages in a lane.
+    pub(super) lane_capacity: usize,
 }
 
 impl Wire {
     /// Returns the arrival time of a message of `bytes` bytes sent now.
     fn arrival(&mut self, (from, to, channel, _): Lane, bytes: usize) -> Instant {
-        let Some(takes) = self.takes else { return self.now };
+        let Some(time_per_kib) = self.time_per_kib else { return self.now };
         let free = self.free_at.entry((from, to, channel)).or_insert(self.now);
-        let nanos = takes[usize::from(channel)].as_nanos() * bytes as u64 / 1024;
+        let nanos = time_per_kib[usize::from(channel)].as_nanos() * bytes as u64 / 1024;
         *free = (*free).max(self.now) + Duration::from_nanos(nanos);
         *free + self.latency
     }
@@ -60,9 +61,9 @@ impl Link for End<'_> {
         body: &[u8],
     ) -> Result<bool, LinkError> {
         let mut wire = self.wire.borrow_mut();
-        let room = wire.room;
+        let lane_capacity = wire.lane_capacity;
         let lane = (self.rank, to, u8::from(channel == Channel::Network), lane % LANES);
-        if wire.lanes.entry(lane).or_default().len() >= room {
+        if wire.lanes.entry(lane).or_default().len() >= lane_capacity {
             return Ok(false);
         }
         let at = wire.arrival(lane, head.len() + body.len());
@@ -91,8 +92,11 @@ impl Memory {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         let ranks = config.order.len();
         let mut rng = Seed(seed).child("memory", 0).rng();
-        let wire =
-            Wire { dead: alloc::vec![false; ranks], room: 1 + rng.index(4), ..Wire::default() };
+        let wire = Wire {
+            dead: alloc::vec![false; ranks],
+            lane_capacity: 1 + rng.index(4),
+            ..Wire::default()
+        };
         Self {
             groups: (0..ranks).map(|rank| Group::new(rank, config.clone())).collect(),
             wire: RefCell::new(wire),
@@ -147,7 +151,7 @@ impl Memory {
             wire.now = self.now;
             let message = wire.lanes.get_mut(&lane).and_then(VecDeque::pop_front);
             wire.held += 1;
-            wire.most_held = wire.most_held.max(wire.held);
+            wire.max_held = wire.max_held.max(wire.held);
             message.expect("it is not empty")
         };
         if self.wire.borrow().dead[to] {

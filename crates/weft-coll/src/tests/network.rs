@@ -27,7 +27,7 @@ struct Rank {
     dead: bool,
 }
 
-struct Packets {
+struct InFlight {
     to: usize,
     arrival: Arrival,
     packet: Packet,
@@ -42,7 +42,7 @@ struct Network {
     loss: u64,
     /// A path that loses all packets from some time on.
     dead_path: Option<(u16, Instant)>,
-    wire: BTreeMap<(Instant, u64), Packets>,
+    wire: BTreeMap<(Instant, u64), InFlight>,
     sent: u64,
     rng: Rng,
 }
@@ -155,7 +155,7 @@ impl Network {
                     Arrival { from, received_at: at, congestion_experienced: false, hops: 3 };
                 let (packet, rdma) = (transmit.packet, transmit.rdma);
                 self.sent += 1;
-                self.wire.insert((at, self.sent), Packets { to, arrival, packet, rdma, payload });
+                self.wire.insert((at, self.sent), InFlight { to, arrival, packet, rdma, payload });
             }
         }
     }
@@ -172,7 +172,7 @@ impl Network {
         let next = due.flatten().chain(arrival).min().expect("there are keepalives");
         self.now = self.now.max(next);
         while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-            let (_, Packets { to, arrival, packet, rdma, payload }) =
+            let (_, InFlight { to, arrival, packet, rdma, payload }) =
                 self.wire.pop_first().unwrap();
             if !self.ranks[to].dead {
                 let rnic = self.ranks[to].context.verbs_mut();
@@ -193,7 +193,7 @@ impl Network {
     }
 
     /// Runs calls at all ranks and checks their results.
-    fn all(&mut self, calls: &[Call]) {
+    fn run_calls(&mut self, calls: &[Call]) {
         let ranks = self.ranks.len();
         let values: Vec<_> = calls.iter().map(|call| values(call, ranks, &mut self.rng)).collect();
         for (call, values) in calls.iter().zip(&values) {
@@ -223,7 +223,7 @@ fn results_are_right_while_packets_are_lost_and_a_path_dies() {
         let ranks = network.ranks.len();
         let mut rng = Seed(seed).child("calls", 0).rng();
         let calls: Vec<Call> = (0..8).map(|_| call(ranks, 60_000, &mut rng)).collect();
-        network.all(&calls);
+        network.run_calls(&calls);
         network.run_until("memory comes back", |network| {
             network.ranks.iter().all(|rank| rank.lanes.is_idle())
         });
@@ -231,7 +231,7 @@ fn results_are_right_while_packets_are_lost_and_a_path_dies() {
 }
 
 #[test]
-fn a_rank_that_falls_silent_is_named_to_all() {
+fn a_rank_that_stops_answering_is_named_to_all() {
     let mut network = Network::new(3, 1, 9);
     let sum = Call {
         collective: Collective::AllReduce,

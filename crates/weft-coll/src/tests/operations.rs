@@ -6,21 +6,21 @@ use super::memory::Memory;
 use super::values::{call, check, encode, values};
 use crate::{Algorithm, Call, Channel, Config};
 
-fn config(memory: &mut weft_units::Rng, ranks: usize) -> Config {
-    let only = [Some(Channel::Network), Some(Channel::Inner), None][memory.index(3)];
+fn config(rng: &mut weft_units::Rng, ranks: usize) -> Config {
+    let only = [Some(Channel::Network), Some(Channel::Inner), None][rng.index(3)];
     let mut config = Config::of(ranks, only);
-    memory.shuffle(&mut config.order);
+    rng.shuffle(&mut config.order);
     let local = (1..=ranks).rev().find(|local| ranks.is_multiple_of(*local) && *local < ranks);
     let hierarchical = Algorithm::Hierarchical { local: local.unwrap_or(ranks) };
-    config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][memory.index(3)];
-    config.max_body = 8 + memory.index(600);
-    config.max_in_flight = 1 + u32::try_from(memory.index(8)).expect("small");
-    config.window = config.max_in_flight + u32::try_from(memory.index(8)).expect("small");
+    config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][rng.index(3)];
+    config.max_body = 8 + rng.index(600);
+    config.max_in_flight = 1 + u32::try_from(rng.index(8)).expect("small");
+    config.window = config.max_in_flight + u32::try_from(rng.index(8)).expect("small");
     config
 }
 
 #[test]
-fn random_calls_have_their_results_at_every_rank_and_keep_nothing() {
+fn random_calls_have_their_results_at_every_rank_and_free_all_messages() {
     for seed in 0..150 {
         let mut rng = weft_units::Seed(seed).child("operations", 0).rng();
         let ranks = 1 + rng.index(7);
@@ -60,11 +60,11 @@ fn random_calls_have_their_results_at_every_rank_and_keep_nothing() {
 }
 
 #[test]
-fn nobody_runs_further_ahead_than_the_window() {
+fn no_rank_runs_further_ahead_than_the_window() {
     let mut config = Config::of(2, Some(Channel::Network));
     (config.max_body, config.window, config.max_in_flight) = (64, 8, 4);
     let mut memory = Memory::new(&config, 1);
-    memory.wire.borrow_mut().room = 1_000;
+    memory.wire.borrow_mut().lane_capacity = 1_000;
     // Rank 1 has not made the call; rank 0 sends a window of blocks and then waits.
     let broadcast = Call {
         collective: crate::Collective::Broadcast,
@@ -79,5 +79,5 @@ fn nobody_runs_further_ahead_than_the_window() {
     memory.submit(1, broadcast, alloc::vec![0; 100_000]);
     memory.run_until_idle();
     assert!(memory.events[1].pop_front().expect("done").buffer.iter().all(|&byte| byte == 7));
-    assert!(memory.wire.borrow().most_held <= 9);
+    assert!(memory.wire.borrow().max_held <= 9);
 }

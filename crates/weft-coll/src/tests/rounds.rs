@@ -6,7 +6,7 @@ use super::memory::Memory;
 use crate::{Call, Channel, Collective, Config, DataType, Op};
 
 /// A link's time for a KiB, and its propagation delay.
-const TAKES: Duration = Duration::from_micros(40);
+const TIME_PER_KIB: Duration = Duration::from_micros(40);
 const LATENCY: Duration = Duration::from_micros(200);
 const RANKS: usize = 4;
 
@@ -15,7 +15,7 @@ fn all_reduce(pieces: usize) -> Duration {
     let config = Config { max_body: 1024, ..Config::of(RANKS, Some(Channel::Network)) };
     let mut memory = Memory::new(&config, 1);
     let wire = memory.wire.get_mut();
-    (wire.takes, wire.latency, wire.room) = (Some([TAKES; 2]), LATENCY, 64);
+    (wire.time_per_kib, wire.latency, wire.lane_capacity) = (Some([TIME_PER_KIB; 2]), LATENCY, 64);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::U8, Op::Sum);
     let call = Call { collective, data_type, op, root: 0, elements: RANKS * 1024 * pieces };
     let began = memory.now;
@@ -28,7 +28,7 @@ fn all_reduce(pieces: usize) -> Duration {
 }
 
 #[test]
-fn blocks_that_are_left_over_keep_no_link_waiting() {
+fn the_last_blocks_of_a_call_leave_no_link_idle() {
     // The number of concurrent blocks, one more, and two rounds of them plus one.
     let [full, more, rounds] = [16, 17, 33].map(all_reduce);
     let a_piece = full.as_nanos() / 16;

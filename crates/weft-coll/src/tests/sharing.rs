@@ -9,7 +9,7 @@ use super::values::{check, encode, values};
 use crate::{Call, Channel, Collective, Config, DataType, Op, Share};
 
 /// Each channel's time for a KiB: the network takes four times as long.
-const TAKES: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(40)];
+const TIME_PER_KIB: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(40)];
 
 fn call(collective: Collective, elements: usize) -> Call {
     Call { collective, data_type: DataType::Fp32, op: Op::Sum, root: 0, elements }
@@ -20,8 +20,8 @@ fn run(only: Option<Channel>, calls: &[Call]) -> (Vec<Duration>, Share) {
     let mut config = Config::of(4, only);
     config.max_body = 1024;
     let mut memory = Memory::new(&config, 3);
-    memory.wire.borrow_mut().takes = Some(TAKES);
-    memory.wire.borrow_mut().room = 64;
+    memory.wire.borrow_mut().time_per_kib = Some(TIME_PER_KIB);
+    memory.wire.borrow_mut().lane_capacity = 64;
     let mut rng = weft_units::Seed(1).child("sharing", 0).rng();
     let mut took = Vec::new();
     for call in calls {

@@ -16,9 +16,9 @@ fn element(data_type: DataType, value: i64) -> Vec<u8> {
 
 /// Returns every rank's values for a call, such that each result is a whole number that every type can represent.
 pub(super) fn values(call: &Call, ranks: usize, rng: &mut Rng) -> Vec<Vec<i64>> {
-    let most = if call.op == Op::Product { 2 } else { 8 };
+    let limit = if call.op == Op::Product { 2 } else { 8 };
     let draw = |rng: &mut Rng| -> i64 {
-        let value = i64::try_from(rng.below(most)).expect("small");
+        let value = i64::try_from(rng.below(limit)).expect("small");
         // Means of multiples are whole numbers, even for one rank's part.
         if call.op == Op::Average { value % 2 * i64::try_from(ranks).expect("few") } else { value }
     };
@@ -41,10 +41,10 @@ pub(super) fn check(call: &Call, values: &[Vec<i64>], rank: usize, buffer: &[u8]
 }
 
 /// Returns a random call.
-pub(super) fn call(ranks: usize, most: usize, rng: &mut Rng) -> Call {
+pub(super) fn call(ranks: usize, limit: usize, rng: &mut Rng) -> Call {
     let collective = Collective::ALL[rng.index(Collective::ALL.len())];
     let parts = collective.parts(ranks);
-    let elements = rng.index(most) / parts * parts;
+    let elements = rng.index(limit) / parts * parts;
     let elements = if collective == Collective::Barrier { 0 } else { elements };
     let data_type = DataType::ALL[rng.index(DataType::ALL.len())];
     Call {

@@ -3,7 +3,11 @@
 
 use weft_coll::{HEAD, Head, HeadError};
 
-/// Reads a head. What was read is written and read again the same, whatever stood in the bytes that mean nothing.
+/// Parses a header and checks that it encodes to the same bytes, except for the reserved ones, and parses to the same
+/// value.
+///
+/// # Errors
+/// Returns the fault of the header.
 pub fn head(bytes: &[u8]) -> Result<(), HeadError> {
     let (head, body) = Head::parse(bytes)?;
     assert_eq!(body.len(), bytes.len() - HEAD);

@@ -45,12 +45,12 @@ fn connect(at: SocketAddr) -> TcpStream {
 
 /// Returns rank 0's answer to a line.
 fn answer_to(at: SocketAddr, words: &str) -> String {
-    let mut pending_peer = connect(at);
-    pending_peer.write_all(words.as_bytes()).unwrap();
-    let mut said = String::new();
+    let mut connection = connect(at);
+    connection.write_all(words.as_bytes()).unwrap();
+    let mut answer = String::new();
     // A connection with unread bytes may be reset.
-    let _ = pending_peer.read_to_string(&mut said);
-    said
+    let _ = connection.read_to_string(&mut answer);
+    answer
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_missing_or_unfit_rank_is_named_to_all() {
 
     let other = Member { agreement: "ranks=3,lanes=9".into(), ..member(1, 3) };
     let found = all(vec![member(0, 3), other], Duration::from_secs(20));
-    for said in found {
-        let said = said.unwrap_err();
-        assert!(said.contains("rank 0 has ranks=3, rank 1 has ranks=3,lanes=9"), "{said}");
+    for answer in found {
+        let answer = answer.unwrap_err();
+        assert!(answer.contains("rank 0 has ranks=3, rank 1 has ranks=3,lanes=9"), "{answer}");
     }
     let twice = all(vec![member(0, 3), member(1, 3), member(1, 3)], Duration::from_secs(20));
     assert!(twice[0].as_ref().unwrap_err().contains("says it is rank 1"), "{twice:?}");
@@ -106,9 +106,9 @@ fn a_connection_without_the_token_neither_joins_the_job_nor_ends_it() {
         (format!("weft-coll-2 {} x 6666 - y\n", job.reveal()), "no rank's line"),
         ("weft-coll-2 ".repeat(100), "too long"),
     ] {
-        let said = answer_to(at, &words);
-        assert!(said.contains(want), "{words:?}: {said:?}");
-        assert!(!said.contains(job.reveal()), "{said:?}");
+        let answer = answer_to(at, &words);
+        assert!(answer.contains(want), "{words:?}: {answer:?}");
+        assert!(!answer.contains(job.reveal()), "{answer:?}");
     }
     let one = Member { token: Some(job), ..member(1, 2) };
     let found = rendezvous(at, &one, Duration::from_secs(20)).unwrap();
@@ -126,8 +126,8 @@ fn without_a_token_a_wrong_line_closes_its_own_connection_alone() {
         ("weft-coll-2 - 1 6666 - ranks=9\n", "rank 1 has ranks=9"),
         ("weft-coll-2 0123456789abcdef 1 6666 - ranks=2\n", "has no token: set WEFT_JOB_TOKEN"),
     ] {
-        let said = answer_to(at, words);
-        assert!(said.contains(want), "{words:?}: {said:?}");
+        let answer = answer_to(at, words);
+        assert!(answer.contains(want), "{words:?}: {answer:?}");
     }
     let found = rendezvous(at, &member(1, 2), Duration::from_secs(20)).unwrap();
     assert_eq!(zero.join().unwrap().unwrap(), found);
@@ -135,7 +135,7 @@ fn without_a_token_a_wrong_line_closes_its_own_connection_alone() {
 
 /// The attacker: a host that connects repeatedly, and sends nothing or half a line.
 #[test]
-fn silent_connections_hold_nobody_up_and_are_closed() {
+fn silent_connections_delay_no_rank_and_are_closed() {
     let at = free();
     let zero = Member { hello_timeout: Duration::from_millis(200), ..member(0, 2) };
     let zero = std::thread::spawn(move || rendezvous(at, &zero, Duration::from_secs(60)));
@@ -146,9 +146,9 @@ fn silent_connections_hold_nobody_up_and_are_closed() {
     silent.push(half);
     for mut connection in silent {
         connection.set_read_timeout(Some(time::Duration::from_secs(20))).unwrap();
-        let mut said = String::new();
-        connection.read_to_string(&mut said).unwrap();
-        assert!(said.contains("error"), "{said:?}");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("error"), "{answer:?}");
     }
     let found = rendezvous(at, &member(1, 2), Duration::from_secs(20)).unwrap();
     assert_eq!(zero.join().unwrap().unwrap(), found);
@@ -167,7 +167,7 @@ fn without_a_token_ranks_do_not_meet_where_other_hosts_may_come() {
 }
 
 #[test]
-fn answers_that_are_none_are_refused() {
+fn invalid_answers_are_refused() {
     for line in [
         "",
         "weft-coll-2",

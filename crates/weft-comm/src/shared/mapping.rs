@@ -28,14 +28,20 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Returns the word at a multiple of four bytes.
+    /// Returns the word at an offset.
+    ///
+    /// # Panics
+    /// If the offset is no multiple of four or beyond the end.
     pub(super) fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "a word inside");
         // SAFETY: it is inside and aligned, lives as long as `self`, and is only ever used as an atomic.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Copies bytes to a place that no other rank uses now.
+    /// Copies bytes to an area that no other rank uses now.
+    ///
+    /// # Panics
+    /// If the area is not inside the mapping.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
         // SAFETY: it is inside; by the state of the slot no other rank reads it, and `bytes`, which is this process'
@@ -49,7 +55,10 @@ impl Mapping {
         }
     }
 
-    /// Returns the bytes of a place that no rank writes now.
+    /// Returns the bytes of an area that no rank writes now.
+    ///
+    /// # Panics
+    /// If the area is not inside the mapping.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.len && len <= self.len - at, "inside");
         // SAFETY: it is inside; by the state of the slot its writer does not use it until this rank returns it. Ranks

@@ -21,25 +21,28 @@ use crate::error::{CommError, SharedError};
 use crate::rendezvous::{now, wait};
 use mapping::Mapping;
 
-/// Slots from one rank to another: enough to keep both ends busy, and few enough to stay in the
-/// processor's cache.
+/// Number of slots from one rank to another: enough to keep both ends busy, and few enough to stay in the processor's
+/// cache.
 const SLOTS: usize = 16;
-/// Slots that a receiver may hold before it copies messages out, so that others can arrive.
+/// Maximum number of slots that a receiver holds; it copies further messages out, so that others can arrive.
 const MAX_HELD: usize = SLOTS / 2;
-/// Bits of a ring's word that name the slot; the others are the message's length and one more.
+/// Number of low bits of a ring's word that contain the slot's number; the others contain the message's length plus
+/// one.
 const SLOT_BITS: u32 = 5;
-/// Bytes of a cache line; the ring's words share one, each slot's state has its own.
-const LINE: usize = 64;
-/// Offset in a slot's line of its message's delivery time, nanoseconds.
-const DUE: usize = 8;
-/// The head of the file: a name, sizes, and a word for each rank that has joined.
-const HEAD: usize = 4096;
-const NAME: u32 = 0x5743_4f4c;
-const CAME: usize = 64;
-/// Maximum number of ranks: each has a word in the head.
-const MAX_RANKS: usize = (HEAD - CAME) / 4;
+/// Size of a cache line in bytes. The ring's words share one; each slot's state has its own.
+const CACHE_LINE: usize = 64;
+/// Offset in a slot's cache line of its message's delivery time in nanoseconds.
+const DELIVERY_TIME_OFFSET: usize = 8;
+/// Length of the file's header in bytes: the magic number, and a word for each rank that has joined.
+const HEADER_BYTES: usize = 4096;
+/// The first word of the file.
+const MAGIC: u32 = 0x5743_4f4c;
+/// Offset of the ranks' words in the header.
+const JOINED_OFFSET: usize = 64;
+/// Maximum number of ranks: each has a word in the header.
+const MAX_RANKS: usize = (HEADER_BYTES - JOINED_OFFSET) / 4;
 /// The interval between attempts to open the file.
-const AGAIN: Duration = Duration::from_millis(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A message in a slot.
 #[derive(Debug)]
@@ -51,10 +54,10 @@ pub(crate) struct Slot {
 
 /// A message received from a ring.
 #[derive(Debug)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     /// A message that stays in its slot until it is released.
     Slot(Slot),
-    /// A copy, because too many messages stay already.
+    /// A copy, because the receiver holds the maximum number of slots.
     Copied(Vec<u8>),
 }
 
@@ -64,13 +67,14 @@ pub(crate) struct Shared {
     mapping: Mapping,
     rank: usize,
     ranks: usize,
-    room: usize,
+    /// Maximum length of a message in bytes, a multiple of a cache line.
+    slot_bytes: usize,
     /// The next word of the ring to write, for each receiver; to read, for each sender.
     write: Vec<usize>,
     read: Vec<usize>,
     /// Number of held slots of each sender.
-    kept: Vec<usize>,
-    /// Rate to each receiver, bytes per second, and the time at which each link is idle.
+    held: Vec<usize>,
+    /// The rate of the emulated link to each receiver in bytes per second, and the time from which each is idle.
     rate: Option<u64>,
     free_at: Vec<Instant>,
 }
@@ -89,7 +93,7 @@ impl Shared {
     /// it.
     ///
     /// # Errors
-    /// There is no room, or ranks are on another machine.
+    /// Returns `Shared` if the file cannot be created or mapped, or ranks are on another machine.
     pub(crate) fn open(
         number: u64,
         [rank, ranks]: [usize; 2],
@@ -102,8 +106,8 @@ impl Shared {
         if ranks > MAX_RANKS {
             return Err(failed(SharedError::TooManyRanks { ranks, limit: MAX_RANKS }));
         }
-        let room = longest.next_multiple_of(LINE);
-        let len = HEAD + ranks * ranks * pair_len(room);
+        let slot_bytes = longest.next_multiple_of(CACHE_LINE);
+        let len = HEADER_BYTES + ranks * ranks * pair_len(slot_bytes);
         let name = (rank == 0).then(|| Name(path.clone()));
         let file = match rank {
             0 => create(&path, len).map_err(|error| failed(error.into()))?,
@@ -114,26 +118,27 @@ impl Shared {
             mapping,
             rank,
             ranks,
-            room,
+            slot_bytes,
             write: vec![0; ranks],
             read: vec![0; ranks],
-            kept: vec![0; ranks],
+            held: vec![0; ranks],
             rate,
             free_at: vec![Instant::default(); ranks],
         };
         if rank == 0 {
-            shared.mapping.word(0).store(NAME, Ordering::Release);
+            shared.mapping.word(0).store(MAGIC, Ordering::Release);
         }
-        shared.mapping.word(CAME + 4 * rank).store(1, Ordering::Release);
-        let all = || {
-            let came = |other| shared.mapping.word(CAME + 4 * other).load(Ordering::Acquire) == 1;
-            (0..ranks).find(|&other| !came(other))
+        shared.mapping.word(JOINED_OFFSET + 4 * rank).store(1, Ordering::Release);
+        let first_missing = || {
+            let has_joined =
+                |other| shared.mapping.word(JOINED_OFFSET + 4 * other).load(Ordering::Acquire) == 1;
+            (0..ranks).find(|&other| !has_joined(other))
         };
-        while let Some(missing) = all() {
+        while let Some(missing) = first_missing() {
             if now() >= until {
                 return Err(failed(SharedError::NotOpened(missing)));
             }
-            wait(&mut [], AGAIN);
+            wait(&mut [], RETRY_INTERVAL);
         }
         drop(name);
         Ok(shared)
@@ -141,18 +146,18 @@ impl Shared {
 
     /// Returns the offset of the area from one rank to another.
     fn pair(&self, from: usize, to: usize) -> usize {
-        HEAD + (from * self.ranks + to) * pair_len(self.room)
+        HEADER_BYTES + (from * self.ranks + to) * pair_len(self.slot_bytes)
     }
 
     /// Returns the offset of a slot's state; its message follows.
     fn slot(&self, from: usize, to: usize, slot: usize) -> usize {
-        self.pair(from, to) + LINE + slot * (LINE + self.room)
+        self.pair(from, to) + CACHE_LINE + slot * (CACHE_LINE + self.slot_bytes)
     }
 
     /// Copies a message to its receiver. Returns `true` if there was room.
     pub(crate) fn send(&mut self, to: usize, now: Instant, head: &[u8], body: &[u8]) -> bool {
         let len = head.len() + body.len();
-        assert!(len <= self.room, "messages are as long as was said");
+        assert!(len <= self.slot_bytes, "messages are as long as was said");
         let is_free = |slot: &usize| {
             let state = self.mapping.word(self.slot(self.rank, to, *slot));
             state.load(Ordering::Acquire) == 0
@@ -168,60 +173,60 @@ impl Shared {
         let due =
             self.rate.map_or(Instant::EPOCH, |rate| carry(rate, &mut self.free_at[to], now, len));
         let at = self.slot(self.rank, to, slot);
-        self.mapping.write(at + DUE, &due.as_nanos().to_ne_bytes());
-        self.mapping.write(at + LINE, head);
-        self.mapping.write(at + LINE + head.len(), body);
+        self.mapping.write(at + DELIVERY_TIME_OFFSET, &due.as_nanos().to_ne_bytes());
+        self.mapping.write(at + CACHE_LINE, head);
+        self.mapping.write(at + CACHE_LINE + head.len(), body);
         self.mapping.word(at).store(1, Ordering::Relaxed);
-        let told = (len + 1) << SLOT_BITS | slot;
-        word.store(u32::try_from(told).expect("a short message"), Ordering::Release);
+        let entry = (len + 1) << SLOT_BITS | slot;
+        word.store(u32::try_from(entry).expect("a short message"), Ordering::Release);
         self.write[to] = (next + 1) % SLOTS;
         true
     }
 
-    /// Returns the next message of a rank, if it has arrived.
-    pub(crate) fn receive(&mut self, from: usize, now: Instant) -> Option<Came> {
+    /// Returns the next message of a rank, if it has arrived and its delivery time has passed.
+    pub(crate) fn receive(&mut self, from: usize, now: Instant) -> Option<Received> {
         let next = self.read[from];
         let word = self.mapping.word(self.pair(from, self.rank) + 4 * next);
-        let told = word.load(Ordering::Acquire) as usize;
-        let len = (told >> SLOT_BITS).checked_sub(1)?;
+        let entry = word.load(Ordering::Acquire) as usize;
+        let len = (entry >> SLOT_BITS).checked_sub(1)?;
         // A length beyond the slot is invalid; the message is truncated, and the group refuses it.
-        let (slot, len) = (told % SLOTS, len.min(self.room));
+        let (slot, len) = (entry % SLOTS, len.min(self.slot_bytes));
         let at = self.slot(from, self.rank, slot);
-        let due = self.mapping.bytes(at + DUE, 8).try_into().expect("eight bytes");
+        let due = self.mapping.bytes(at + DELIVERY_TIME_OFFSET, 8).try_into().expect("eight bytes");
         if now.as_nanos() < u64::from_ne_bytes(due) {
             return None;
         }
         word.store(0, Ordering::Release);
         self.read[from] = (next + 1) % SLOTS;
-        if self.kept[from] < MAX_HELD {
-            self.kept[from] += 1;
-            return Some(Came::Slot(Slot { from, slot, len }));
+        if self.held[from] < MAX_HELD {
+            self.held[from] += 1;
+            return Some(Received::Slot(Slot { from, slot, len }));
         }
-        let copy = self.mapping.bytes(at + LINE, len).to_vec();
+        let copy = self.mapping.bytes(at + CACHE_LINE, len).to_vec();
         self.mapping.word(at).store(0, Ordering::Release);
-        Some(Came::Copied(copy))
+        Some(Received::Copied(copy))
     }
 
     /// Returns a message's bytes.
     pub(crate) fn bytes(&self, slot: &Slot) -> &[u8] {
-        self.mapping.bytes(self.slot(slot.from, self.rank, slot.slot) + LINE, slot.len)
+        self.mapping.bytes(self.slot(slot.from, self.rank, slot.slot) + CACHE_LINE, slot.len)
     }
 
     /// Releases a slot.
     pub(crate) fn release(&mut self, slot: &Slot) {
-        self.kept[slot.from] -= 1;
+        self.held[slot.from] -= 1;
         let at = self.slot(slot.from, self.rank, slot.slot);
         self.mapping.word(at).store(0, Ordering::Release);
     }
 }
 
 /// Returns the bytes of the area from one rank to another.
-const fn pair_len(room: usize) -> usize {
-    LINE + SLOTS * (LINE + room)
+const fn pair_len(slot_bytes: usize) -> usize {
+    CACHE_LINE + SLOTS * (CACHE_LINE + slot_bytes)
 }
 
-/// Returns the time at which a link that is busy until `free_at` has carried a message submitted
-/// now.
+/// Returns the time at which a link that is busy until `free_at` has carried a message of `len` bytes submitted now,
+/// and sets `free_at` to it.
 fn carry(rate: u64, free_at: &mut Instant, now: Instant, len: usize) -> Instant {
     let nanos = len as u128 * 1_000_000_000 / u128::from(rate.max(1));
     let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -229,13 +234,17 @@ fn carry(rate: u64, free_at: &mut Instant, now: Instant, len: usize) -> Instant 
     *free_at
 }
 
+/// Creates rank 0's file, which only this user can read.
 fn create(path: &PathBuf, len: usize) -> std::io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     file.set_len(len as u64)?;
     Ok(file)
 }
 
-/// Returns rank 0's file once it exists under its name, or the reason why not when the time is over.
+/// Waits for rank 0's file and returns it.
+///
+/// # Errors
+/// Returns the reason if there is none at `until`.
 fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, SharedError> {
     loop {
         let opened = OpenOptions::new().read(true).write(true).open(path);
@@ -243,12 +252,12 @@ fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, SharedError>
             Ok(file) => {
                 let long = file.metadata().is_ok_and(|about| about.len() == len as u64);
                 let mapping = if long {
-                    Mapping::of(&file, HEAD)
+                    Mapping::of(&file, HEADER_BYTES)
                 } else {
                     Err(std::io::ErrorKind::UnexpectedEof.into())
                 };
                 match mapping {
-                    Ok(head) if head.word(0).load(Ordering::Acquire) == NAME => return Ok(file),
+                    Ok(head) if head.word(0).load(Ordering::Acquire) == MAGIC => return Ok(file),
                     Ok(_) => SharedError::Empty,
                     Err(error) => SharedError::NotFound(error),
                 }
@@ -258,7 +267,7 @@ fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, SharedError>
         if now() >= until {
             return Err(why);
         }
-        wait(&mut [], AGAIN);
+        wait(&mut [], RETRY_INTERVAL);
     }
 }
 
@@ -283,27 +292,27 @@ mod tests {
         );
         let mut rng = weft_units::Seed(3).child("slots", 0).rng();
         let (mut sent, mut got) = (0u32, 0u32);
-        let mut kept = Vec::new();
+        let mut held = Vec::new();
         while got < 5_000 {
             if rng.chance(1, 2) {
                 let body = vec![u8::try_from(sent % 251).unwrap(); rng.index(997)];
                 sent += u32::from(one.send(1, Instant::default(), &sent.to_le_bytes()[..3], &body));
             }
-            let came = if rng.chance(1, 2) { other.receive(0, now()) } else { None };
-            match came {
-                Some(Came::Slot(slot)) => {
+            let received = if rng.chance(1, 2) { other.receive(0, now()) } else { None };
+            match received {
+                Some(Received::Slot(slot)) => {
                     check(other.bytes(&slot), got);
                     got += 1;
-                    kept.push(slot);
+                    held.push(slot);
                 }
-                Some(Came::Copied(bytes)) => {
+                Some(Received::Copied(bytes)) => {
                     check(&bytes, got);
                     got += 1;
                 }
                 None => {}
             }
-            if !kept.is_empty() && rng.chance(1, 2) {
-                other.release(&kept.swap_remove(rng.index(kept.len())));
+            if !held.is_empty() && rng.chance(1, 2) {
+                other.release(&held.swap_remove(rng.index(held.len())));
             }
         }
         assert!(other.receive(1, now()).is_none(), "nobody sends to itself");
@@ -315,18 +324,18 @@ mod tests {
     }
 
     #[test]
-    fn a_link_carries_its_rate_though_its_ends_look_seldom_and_no_more_after_a_pause() {
+    fn a_link_keeps_its_rate_between_rare_polls_and_gains_none_in_a_pause() {
         let (mut one, mut other) = pair(crate::rendezvous::random(), Some(1_000_000));
         let body = [7; 997];
         // A message takes a millisecond; the ends poll every five, and there are slots for sixteen.
-        let mut carry = |from: u64, looks: u64| {
+        let mut carry = |from: u64, polls: u64| {
             let mut got = 0;
-            for look in 0..looks {
-                let now = Instant::from_nanos((from + 5 * look) * 1_000_000);
+            for poll in 0..polls {
+                let now = Instant::from_nanos((from + 5 * poll) * 1_000_000);
                 while one.send(1, now, &[0; 3], &body) {}
-                while let Some(came) = other.receive(0, now) {
+                while let Some(received) = other.receive(0, now) {
                     got += 1;
-                    if let Came::Slot(slot) = came {
+                    if let Received::Slot(slot) = received {
                         other.release(&slot);
                     }
                 }

@@ -78,8 +78,8 @@ impl Connector {
     /// may fail with that error.
     pub fn explain(&self, name: &str, error: &(dyn Error + 'static)) -> Option<TlsError> {
         let words = match cause(error)? {
-            rustls::Error::InvalidCertificate(error) => self.of_server(name, error),
-            rustls::Error::AlertReceived(alert) => self.of_client(name, *alert),
+            rustls::Error::InvalidCertificate(error) => self.rejection(name, error),
+            rustls::Error::AlertReceived(alert) => self.refusal(name, *alert),
             rustls::Error::InvalidMessage(_) => format!(
                 "{name} speaks no TLS there: use http://, or start it with --tls-certificate and --tls-key"
             ),
@@ -89,7 +89,7 @@ impl Connector {
     }
 
     /// Returns the reason for which a server's certificate was rejected.
-    fn of_server(&self, name: &str, error: &CertificateError) -> String {
+    fn rejection(&self, name: &str, error: &CertificateError) -> String {
         use CertificateError as It;
         let authorities = self.files.authorities.display();
         match error {
@@ -113,7 +113,7 @@ impl Connector {
     }
 
     /// Returns the reason for which a server refused this client.
-    fn of_client(&self, name: &str, alert: AlertDescription) -> String {
+    fn refusal(&self, name: &str, alert: AlertDescription) -> String {
         use AlertDescription as It;
         let shown = self.files.identity.as_ref().map(|(certificate, _)| certificate.display());
         match (alert, shown) {

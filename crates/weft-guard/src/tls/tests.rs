@@ -103,7 +103,7 @@ async fn exchange(acceptor: Acceptor, connector: &Connector) -> (Result<u8, Stri
 }
 
 #[test]
-fn both_sides_prove_who_they_are() {
+fn both_sides_authenticate() {
     let place = Place::new("both");
     let connector = place.connector(Some(&place.client()));
     for clients in [Clients::MustCertify, Clients::MayCertify] {
@@ -113,7 +113,7 @@ fn both_sides_prove_who_they_are() {
 }
 
 #[test]
-fn a_client_without_certificate_is_let_in_only_where_it_may_show_something_else() {
+fn a_client_without_certificate_is_accepted_only_if_certificates_are_optional() {
     let place = Place::new("none");
     let connector = place.connector(None);
     let (client, server) = block_on(exchange(place.acceptor(Clients::MayCertify), &connector));
@@ -147,7 +147,7 @@ fn a_certificate_of_another_authority_or_of_the_past_is_refused() {
 
 /// The attacker is a host that took the server's address.
 #[test]
-fn a_server_that_cannot_prove_who_it_is_is_told_nothing() {
+fn a_server_that_cannot_prove_its_name_receives_no_request() {
     let place = Place::new("server");
     let client = place.client();
     let serves = |issued: Issued| TlsFiles {

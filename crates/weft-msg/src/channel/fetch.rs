@@ -16,12 +16,13 @@ pub(crate) struct Fetch {
     pub(super) seq: u64,
     pub(super) header: FrameHeader,
     /// The arrival time of its announcement; a trace's T2.
-    pub(super) came_at: Instant,
+    pub(super) announced_at: Instant,
     pub(super) from: RemoteBody,
     /// Its destination; `None` until memory is available.
     pub(crate) to: Option<Block>,
-    /// Number of bytes requested, and number received.
+    /// Number of bytes requested.
     pub(super) requested: u32,
+    /// Number of bytes received.
     pub(super) done: u32,
 }
 
@@ -37,7 +38,7 @@ impl Channel {
         self.reading < reads && self.fetches.iter().any(|fetch| fetch.requested < fetch.len())
     }
 
-    /// Requests the next fragment. Returns `false` if there is no memory for its message.
+    /// Requests the next fragment. Returns `false` if none is left to request, or there is no memory for its message.
     pub(crate) fn read_fragment<V: Verbs>(
         &mut self,
         now: Instant,
@@ -82,21 +83,21 @@ impl Channel {
     fn deliver_fetched<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
         while let Some(at) = self.fetches.iter().position(|fetch| fetch.done == fetch.len()) {
             let fetch = self.fetches.remove(at).expect("found just now");
-            let Fetch { seq, header, came_at, to, .. } = fetch;
+            let Fetch { seq, header, announced_at, to, .. } = fetch;
             let block = to.expect("it was read into");
             let body = Slice { len: header.length, ..block.slice() };
             let message = Message { call: header.call, block, body };
             self.deliver(now, shared, &header, message);
-            self.amend_received_at(&header, came_at);
+            self.amend_received_at(&header, announced_at);
             self.finish_message(now, shared, seq);
         }
     }
 
     /// Sets a request's arrival time to that of its announcement instead of its body.
-    fn amend_received_at(&mut self, header: &FrameHeader, came_at: Instant) {
+    fn amend_received_at(&mut self, header: &FrameHeader, announced_at: Instant) {
         let request = header.call.request().and_then(|id| self.to_answer.get_mut(id));
         if let Some(Some(stamp)) = request {
-            stamp.received_at = came_at.as_nanos();
+            stamp.received_at = announced_at.as_nanos();
         }
     }
 

@@ -68,6 +68,7 @@ pub enum Carrier {
 /// A call without a response yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingCall {
+    /// The time of its submission.
     pub(crate) at: Instant,
     /// The time at which its frame was sent; a trace's T1.
     pub(crate) sent_at: Option<Instant>,
@@ -94,14 +95,14 @@ pub(crate) struct Channel {
     pub(crate) rx: ReceiveWindow,
     /// Messages that wait for the window.
     pub(crate) backlog: VecDeque<Outgoing>,
-    /// The count of each ACK frame that the peer may not have received.
+    /// The acknowledgement count in each ACK frame that the peer may not have received, oldest first.
     pub(crate) unseen_acks: VecDeque<u64>,
     /// Memory of posted receive requests, in order.
     pub(crate) posted: VecDeque<Block>,
     /// Frames whose receive requests are not replaced yet, in order of arrival.
     pub(crate) unposted: VecDeque<Unposted>,
-    /// Number of the first of them for which there was no memory.
-    pub(crate) late: usize,
+    /// Number of entries at the front of `unposted` that `stats.starved` counts already.
+    pub(crate) starved_counted: usize,
     /// The acknowledgement count that this end may report to the peer as received.
     pub(crate) known: u64,
     /// Large messages that are being read or wait for memory, in order of arrival.
@@ -112,9 +113,9 @@ pub(crate) struct Channel {
     pub(crate) unsignaled: u16,
     /// Calls that wait for their response.
     pub(crate) pending_calls: Calls<PendingCall>,
-    /// Requests that are not answered, each with its trace.
+    /// The peer's requests that wait for a response, each with its trace if it is traced.
     pub(crate) to_answer: Calls<Option<Stamp>>,
-    /// Frames of delivered requests beyond the limit of unanswered ones.
+    /// Numbers of delivered frames that keep their places in the window while too many requests wait for a response.
     pub(crate) parked: VecDeque<u64>,
     pub(crate) clock: ClockOffset,
     pub(crate) stream: Stream,
@@ -153,7 +154,7 @@ impl Channel {
             unseen_acks: VecDeque::new(),
             posted: VecDeque::new(),
             unposted: VecDeque::new(),
-            late: 0,
+            starved_counted: 0,
             known: 0,
             fetches: VecDeque::new(),
             reading: 0,
@@ -193,7 +194,7 @@ impl Channel {
     /// Returns the channel's next deadline.
     pub(crate) fn deadline(&self, config: &Config) -> Option<Instant> {
         let on_stream = self.stream.sending == Carrier::Stream;
-        let alive = match (self.probing, on_stream) {
+        let probe = match (self.probing, on_stream) {
             _ if self.state == State::Offered => None,
             (false, _) => Some(self.last_received + config.keepalive),
             (true, true) => Some(self.last_received + config.keepalive * 2),
@@ -208,11 +209,11 @@ impl Channel {
             State::Closing { until } | State::PeerClosed { until } => Some(until),
             State::Offered | State::Connected | State::Open => None,
         };
-        [acknowledge, unlock, close].into_iter().fold(alive, sooner)
+        [acknowledge, unlock, close].into_iter().fold(probe, earlier)
     }
 
     /// Returns `true` if the channel still accepts messages.
-    pub(crate) const fn takes_messages(&self) -> bool {
+    pub(crate) const fn accepts_messages(&self) -> bool {
         matches!(self.state, State::Offered | State::Connected | State::Open)
     }
 
@@ -222,7 +223,7 @@ impl Channel {
     }
 }
 
-fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

@@ -29,14 +29,16 @@ pub(crate) struct Outgoing {
 pub(crate) enum Body {
     /// The owner's memory; `Delivered` returns it.
     Lent(Slice),
-    /// A copy in the memory cache.
+    /// A copy in the memory cache, and its length in bytes.
     Copied(Block, u32),
 }
 
 /// The fields of a trace besides the time of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
+    /// The number of the traced request.
     pub(crate) id: u64,
+    /// The arrival time of the request (T2) in ns; 0 in a request.
     pub(crate) received_at: u64,
 }
 
@@ -57,7 +59,7 @@ impl Outgoing {
     }
 
     /// Returns the location of the body, lent or copied.
-    pub(crate) fn at(&self) -> Slice {
+    pub(crate) fn body_slice(&self) -> Slice {
         match &self.body {
             Some(elsewhere) => elsewhere.slice(),
             None => self.copied_body(),

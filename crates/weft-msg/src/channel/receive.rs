@@ -11,7 +11,7 @@ use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
 
-/// Windows with fewer frames than this are small.
+/// Windows of fewer frames are small: their receive requests are replaced immediately.
 const SMALL_WINDOW: u16 = 8;
 
 impl Channel {
@@ -73,15 +73,15 @@ impl Channel {
         while let Some(&Unposted { number, done }) = self.unposted.front() {
             let Ok(block) = shared.frame_block() else { break };
             self.unposted.pop_front();
-            self.late = self.late.saturating_sub(1);
+            self.starved_counted = self.starved_counted.saturating_sub(1);
             self.post_receive(shared, block)?;
             if let Some(number) = number.filter(|_| done) {
                 self.finish(now, number);
             }
         }
-        self.stats.starved += (self.unposted.len() - self.late) as u64;
-        self.late = self.unposted.len();
-        self.learn_known();
+        self.stats.starved += (self.unposted.len() - self.starved_counted) as u64;
+        self.starved_counted = self.unposted.len();
+        self.update_known();
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl Channel {
         }
     }
 
-    /// Finishes a message received by the owner, unless too many requests are unanswered: then it keeps its
-    /// place in the window.
+    /// Finishes a message received by the owner, unless too many requests wait for a response: then it keeps its
+    /// place in the window until one is answered or declined.
     pub(super) fn finish_message<V: Verbs>(
         &mut self,
         now: Instant,
@@ -118,7 +118,7 @@ impl Channel {
         self.parked.push_back(seq);
     }
 
-    /// Finishes a request that was answered or never will be.
+    /// Removes a request that was answered or declined, and finishes the oldest frame that kept its place.
     pub(crate) fn finish_request(&mut self, now: Instant, id: u64) {
         if self.to_answer.remove(id).is_some()
             && let Some(seq) = self.parked.pop_front()
@@ -186,10 +186,10 @@ impl Channel {
         block: &mut Option<Block>,
         got: Slice,
     ) -> Result<(), CloseReason> {
-        self.take_ack(now, shared, word)?;
+        self.handle_ack(now, shared, word)?;
         if got.len == 0 {
             self.replace_receive(shared, None)?;
-            self.learn_known();
+            self.update_known();
             return Ok(());
         }
         let parsed = FrameHeader::parse(shared.verbs.bytes(got));
@@ -199,7 +199,7 @@ impl Channel {
         let remote = RemoteBody::parse(rest);
         let seq = self.arrive(&header, word)?;
         self.replace_receive(shared, Some(seq))?;
-        self.learn_known();
+        self.update_known();
         match header.kind {
             FrameKind::Small if header.length == len => {
                 let block = block.take().expect("the block is not taken yet");
@@ -250,7 +250,7 @@ impl Channel {
     pub(super) fn control(
         &mut self,
         now: Instant,
-        linger: Duration,
+        close_timeout: Duration,
         kind: FrameKind,
         seq: u64,
     ) -> Result<(), CloseReason> {
@@ -258,7 +258,7 @@ impl Channel {
         match kind {
             FrameKind::Nop => self.ack_now = true,
             FrameKind::Close => {
-                self.state = State::PeerClosed { until: now + linger };
+                self.state = State::PeerClosed { until: now + close_timeout };
                 self.ack_now = true;
             }
             FrameKind::Switch => self.peer_switched()?,
@@ -267,8 +267,11 @@ impl Channel {
         Ok(())
     }
 
-    /// Finishes the frames that a sequence word acknowledges.
-    pub(super) fn take_ack<V: Verbs>(
+    /// Finishes the frames that a sequence word acknowledges. The first word opens a connected channel.
+    ///
+    /// # Errors
+    /// The acknowledgement is invalid, or it covers this end's close ([`CloseReason::Finished`]).
+    pub(super) fn handle_ack<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -299,7 +302,7 @@ impl Channel {
     }
 
     /// Updates `known` once the receive requests of ACK frames are replaced: only then may this end confirm them.
-    fn learn_known(&mut self) {
+    fn update_known(&mut self) {
         if self.unposted.iter().all(|frame| frame.number.is_some()) {
             self.known = self.tx.acked();
         }
@@ -320,7 +323,7 @@ impl Channel {
         self.fetches.push_back(Fetch {
             seq,
             header: *header,
-            came_at: now,
+            announced_at: now,
             from,
             to: None,
             requested: 0,

@@ -99,7 +99,7 @@ impl Channel {
         self.post(now, shared, WorkId::Send, work)
     }
 
-    /// Posts a SEND, signalled often enough for the send queue to be freed.
+    /// Posts a SEND. One per quarter of the window is signalled, and the last ACK, so that completions free the queue.
     fn post<V: Verbs>(
         &mut self,
         now: Instant,
@@ -107,9 +107,9 @@ impl Channel {
         id: WorkId,
         work: Work<'_>,
     ) -> Result<(), CloseReason> {
-        let every = (self.peer.depth / 4).max(1);
+        let interval = (self.peer.depth / 4).max(1);
         self.unsignaled += 1;
-        let signaled = self.unsignaled >= every || id == WorkId::LastAck;
+        let signaled = self.unsignaled >= interval || id == WorkId::LastAck;
         if signaled {
             self.unsignaled = 0;
         }
@@ -165,7 +165,8 @@ impl Channel {
         self.post(now, shared, id, Work::Send { from: &[], immediate: word.immediate() })
     }
 
-    /// Probes the peer if nothing arrived from it for the keepalive time (section V.A).
+    /// Probes the peer if nothing arrived from it for the keepalive time (section V.A): with a zero-byte WRITE, or with
+    /// a NOP on a stream.
     pub(crate) fn probe_if_due<V: Verbs>(
         &mut self,
         now: Instant,
@@ -179,7 +180,7 @@ impl Channel {
         self.stats.probes += 1;
         if self.stream.sending == Carrier::Stream {
             self.send_control(now, shared, FrameKind::Nop)?;
-            // It may have taken the last place of the window that is not reserved.
+            // The NOP may have taken the last place of the window that is not reserved.
             return self.nop_if_stuck(now, shared);
         }
         let id = shared.work_id(WorkId::Probe);
@@ -195,8 +196,8 @@ impl Channel {
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
         let stuck = !self.tx.open() && self.tx.reserve_open();
-        let long = now.since(self.last_progress) >= shared.config.deadlock_after;
-        if !stuck || !long || !self.may_send() {
+        let timed_out = now.since(self.last_progress) >= shared.config.deadlock_after;
+        if !stuck || !timed_out || !self.may_send() {
             return Ok(());
         }
         self.stats.nops += 1;

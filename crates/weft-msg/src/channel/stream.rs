@@ -43,12 +43,12 @@ pub(crate) struct Stream {
     /// received, the frame's memory may already belong to another message.
     out: VecDeque<Vec<u8>>,
     /// Number of bytes of the first frame that are written.
-    left: usize,
+    written: usize,
     input: Vec<u8>,
     /// `true` after this end failed over, until the peer confirms it: frames before that are retransmitted, so
     /// they are skipped.
     skipping: bool,
-    /// Frames of the queue pair that arrived before the stream's last one.
+    /// Frames of the queue pair that arrived before the last frame of the stream.
     pub(crate) early: VecDeque<(Block, u32, SequenceWord)>,
 }
 
@@ -61,7 +61,7 @@ impl Default for Stream {
             receiving: Carrier::Rdma,
             wanted: Carrier::Rdma,
             out: VecDeque::new(),
-            left: 0,
+            written: 0,
             input: Vec::new(),
             skipping: false,
             early: VecDeque::new(),
@@ -83,7 +83,7 @@ impl Stream {
         bytes[..4].copy_from_slice(&len.to_be_bytes());
         bytes[4..PREFIX].copy_from_slice(&word.immediate().to_be_bytes());
         header.emit(&mut bytes[PREFIX..]);
-        let body = frame.at();
+        let body = frame.body_slice();
         if body.len > 0 {
             bytes.extend_from_slice(verbs.bytes(body));
         }
@@ -101,13 +101,14 @@ impl Stream {
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         while let (Some(bytes), true) = (self.out.front(), filled < buffer.len()) {
-            let now = (bytes.len() - self.left).min(buffer.len() - filled);
-            buffer[filled..filled + now].copy_from_slice(&bytes[self.left..self.left + now]);
-            filled += now;
-            self.left += now;
-            if self.left == bytes.len() {
+            let count = (bytes.len() - self.written).min(buffer.len() - filled);
+            let source = &bytes[self.written..self.written + count];
+            buffer[filled..filled + count].copy_from_slice(source);
+            filled += count;
+            self.written += count;
+            if self.written == bytes.len() {
                 self.out.pop_front();
-                self.left = 0;
+                self.written = 0;
             }
         }
         filled
@@ -122,7 +123,7 @@ impl Stream {
         self.rdma_lost || self.sending == Carrier::Stream || self.receiving == Carrier::Stream
     }
 
-    /// Returns `true` if frames are queued although it is their turn.
+    /// Returns `true` if the stream is the incoming carrier and bytes are queued: a frame may wait for memory.
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.receiving == Carrier::Stream && self.input.len() >= PREFIX
     }
@@ -215,7 +216,7 @@ impl Channel {
         frame: &[u8],
     ) -> Result<bool, CloseReason> {
         if frame.is_empty() {
-            self.take_ack(now, shared, word)?;
+            self.handle_ack(now, shared, word)?;
             self.known = self.tx.acked();
             return Ok(true);
         }
@@ -234,7 +235,7 @@ impl Channel {
             let out_of_sequence =
                 WindowError::OutOfSequence { got: word.seq, expected: low(expected) };
             let seq = seq.ok_or_else(|| CloseReason::Protocol(out_of_sequence.into()))?;
-            self.take_ack(now, shared, word)?;
+            self.handle_ack(now, shared, word)?;
             return Ok(self.complete_fetch(now, shared, seq, body));
         }
         let mut block = None;
@@ -243,7 +244,7 @@ impl Channel {
             let Ok(allocated) = allocated else { return Ok(false) };
             block = Some(allocated);
         }
-        let arrived = self.take_ack(now, shared, word).and_then(|()| self.arrive(&header, word));
+        let arrived = self.handle_ack(now, shared, word).and_then(|()| self.arrive(&header, word));
         match (arrived, block) {
             (Err(reason), block) => {
                 block.into_iter().for_each(|block| shared.memory.release(now, block));
@@ -267,7 +268,7 @@ impl Channel {
         Ok(true)
     }
 
-    /// Handles frames that the queue pair delivered before the stream's last one.
+    /// Handles frames that the queue pair delivered before the last frame of the stream.
     fn ingest_early<V: Verbs>(
         &mut self,
         now: Instant,
@@ -340,7 +341,7 @@ impl Channel {
         for Unposted { number, done } in self.unposted.drain(..) {
             number.filter(|_| done).into_iter().for_each(|seq| self.rx.finish(seq));
         }
-        self.late = 0;
+        self.starved_counted = 0;
         self.unseen_acks.clear();
         self.probing = false;
         self.known = self.tx.acked();
@@ -348,7 +349,7 @@ impl Channel {
         self.stream.switch_to_stream();
         let word = |seq, ack| SequenceWord { seq: low(seq), ack };
         let ack = self.rx.next_ack();
-        // ACK frames in flight are lost with the queue pair: without a frame that carries the count, a new one does.
+        // ACK frames in flight are lost with the queue pair. If no frame is retransmitted, a new ACK carries the count.
         self.ack_now = self.tx.in_flight() == 0;
         self.ack_owed_since = None;
         for (seq, frame) in self.tx.iter() {
@@ -367,7 +368,7 @@ impl Stream {
     fn switch_to_stream(&mut self) {
         (self.sending, self.wanted) = (Carrier::Stream, Carrier::Stream);
         // A partially written frame must be completed.
-        self.out.truncate(usize::from(self.left > 0));
+        self.out.truncate(usize::from(self.written > 0));
         let mut marker = alloc::vec![0; PREFIX];
         marker[..4].copy_from_slice(&FAILED_OVER.to_be_bytes());
         self.out.push_back(marker);

@@ -1,4 +1,4 @@
-//! The beginning and end of channels.
+//! The set-up and the end of channels.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -62,7 +62,7 @@ impl<V: Verbs> Context<V> {
         let secret = self.secret;
         let id = self.channels.insert_with_key(|id| {
             let token = token(&secret, id);
-            #[expect(clippy::cast_possible_truncation, reason = "some bits of it will do")]
+            #[expect(clippy::cast_possible_truncation, reason = "any 32 bits of the token serve")]
             let psn = U24::truncate((token >> 32) as u32 ^ token as u32);
             Channel::new(now, qp, ChannelOffer { token, psn, ..described })
         });
@@ -116,7 +116,7 @@ impl<V: Verbs> Context<V> {
         validate(peer)?;
         let (id, offer) = self.offer(now)?;
         self.connect(now, id, peer)?;
-        self.note(id);
+        self.reschedule(id);
         Ok((id, offer))
     }
 
@@ -145,7 +145,8 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Closes a channel: waiting messages are still sent, no new ones are accepted. `Closed` follows.
+    /// Closes a channel: waiting messages are still sent, no new ones are accepted. `Closed` follows. A channel that is
+    /// not open yet is aborted, and its waiting messages are discarded.
     pub fn close(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         match channel.state {
@@ -174,7 +175,8 @@ impl<V: Verbs> Context<V> {
         self.channels.keys()
     }
 
-    /// Ends all channels and frees all memory and queue pairs.
+    /// Ends all channels and frees all memory and queue pairs. The owner must release its messages and blocks before: a
+    /// later release panics in debug builds.
     pub fn shut_down(&mut self, now: Instant) {
         let all: Vec<_> = self.channels.keys().collect();
         all.into_iter().for_each(|id| self.end(now, id, CloseReason::Aborted));
@@ -188,6 +190,7 @@ impl<V: Verbs> Context<V> {
         memory.free_all(verbs);
     }
 
+    /// Ends a channel, records it in the journal, and reports `Closed`.
     pub(super) fn end(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let peer = self.channels.get(id).map(|channel| channel.peer.gid);
         self.shared.current = id;
@@ -196,6 +199,7 @@ impl<V: Verbs> Context<V> {
         self.shared.events.push_back(Event::Closed { channel: id, reason });
     }
 
+    /// Ends a channel without an event, and frees its resources.
     fn end_silently(&mut self, now: Instant, id: ChannelId) {
         let Some(mut channel) = self.channels.remove(id) else { return };
         if let Some(at) = channel.timer {
@@ -260,6 +264,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
+    /// Resets a queue pair and puts it into the cache, or destroys it.
     fn return_qp(&mut self, now: Instant, qp: Qp) {
         let room = self.qps.len() < self.shared.config.qp_cache as usize;
         if room && self.shared.verbs.reset_qp(now, qp).is_ok() {
@@ -281,8 +286,11 @@ impl<V: Verbs> Shared<V> {
 }
 
 impl Channel {
-    /// Ends a channel whose close the peer does not acknowledge, or whose peer does not read the
-    /// acknowledgement of its own.
+    /// Checks the channel's deadlines.
+    ///
+    /// # Errors
+    /// The peer did not acknowledge the close, did not read the acknowledgement of its own close, or did not answer on
+    /// the stream, within the time limit.
     pub(super) fn expire(&self, now: Instant, config: &Config) -> Result<(), CloseReason> {
         match self.state {
             State::Closing { until } if until <= now => Err(CloseReason::CloseTimedOut),

@@ -43,14 +43,14 @@ impl<V: Verbs> Context<V> {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let shared = &mut self.shared;
         shared.config.set_online(name, value)?;
-        shared.memory.limit(MemoryLimits {
+        shared.memory.set_limits(MemoryLimits {
             region: shared.config.memory_region,
             total: shared.config.memory_limit,
             keep: shared.config.memory_keep,
         });
         // Deadlines may be earlier than the registered ones.
         let all: Vec<_> = self.channels.keys().collect();
-        all.into_iter().for_each(|id| self.note(id));
+        all.into_iter().for_each(|id| self.reschedule(id));
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl<V: Verbs> Context<V> {
 
     /// Returns the counters since the context began.
     pub fn stats(&self) -> ContextStats {
-        ContextStats { filtered: self.shared.filter.hits, ..self.shared.stats }
+        ContextStats { filtered: self.shared.filter.faults_injected, ..self.shared.stats }
     }
 
     /// Returns the recent events.
@@ -81,7 +81,7 @@ impl<V: Verbs> Context<V> {
 
     /// Returns the registered memory and its use.
     pub const fn memory(&self) -> MemoryUse {
-        self.shared.memory.bytes()
+        self.shared.memory.usage()
     }
 
     /// Returns the number of cached queue pairs.
@@ -164,13 +164,14 @@ impl<V: Verbs> Context<V> {
         Ok(())
     }
 
-    /// Handles received bytes of a channel's stream.
+    /// Handles received bytes of a channel's stream. Bytes that arrive while
+    /// [`stream_wants_to_read`](Self::stream_wants_to_read) is `false` end the channel.
     pub fn handle_stream(&mut self, now: Instant, id: ChannelId, bytes: &[u8]) {
         self.with(now, id, |channel, shared| channel.stream_received(now, shared, bytes));
         self.service_touched(now);
     }
 
-    /// Handles the end of a channel's stream.
+    /// Handles the end of a channel's stream. A channel that uses the stream ends with it.
     pub fn stream_ended(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         channel.stream.attached = false;
@@ -195,7 +196,8 @@ impl<V: Verbs> Context<V> {
         self.channels.get(id).is_some_and(|channel| channel.stream.wants_to_write())
     }
 
-    /// Requests an acknowledgement from the peer immediately, without waiting for the keepalive time.
+    /// Requests an acknowledgement from the peer with a NOP, without waiting for the keepalive time. It does nothing if
+    /// the window is full.
     pub fn request_ack(&mut self, now: Instant, id: ChannelId) {
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
         self.service_touched(now);

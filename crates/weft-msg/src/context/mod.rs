@@ -32,7 +32,7 @@ slotmap::new_key_type! {
 }
 
 /// Maximum number of completions that one poll handles, so that a busy device does not block the owner.
-const BUDGET: usize = 256;
+const MAX_COMPLETIONS_PER_POLL: usize = 256;
 
 /// The channels of one thread. It has no clock, thread or socket: the owner polls it.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl<V: Verbs> Context<V> {
     pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         let mut handled = 0;
-        while handled < BUDGET
+        while handled < MAX_COMPLETIONS_PER_POLL
             && let Some(completion) = self.shared.verbs.poll()
         {
             handled += 1;
@@ -111,10 +111,10 @@ impl<V: Verbs> Context<V> {
             self.activity += handled as u64;
             self.check_poll_gap(now, gap);
         }
-        if handled < BUDGET {
+        if handled < MAX_COMPLETIONS_PER_POLL {
             self.shared.receives.iter_mut().for_each(SharedReceives::caught_up);
         }
-        handled == BUDGET
+        handled == MAX_COMPLETIONS_PER_POLL
     }
 
     /// Performs the second half of [`poll`](Self::poll): handles expired timers and sends waiting frames.
@@ -137,7 +137,8 @@ impl<V: Verbs> Context<V> {
         !self.shared.events.is_empty()
     }
 
-    /// Returns the latest time for the next [`poll`](Self::poll) if the device has no completion before.
+    /// Returns the latest time for the next [`poll`](Self::poll) if the device has no completion before; `None` if
+    /// there is no deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let held = self.shared.held.keys().next().map(|(at, _)| *at);
@@ -251,6 +252,7 @@ impl<V: Verbs> Context<V> {
         self.end(now, id, reason);
     }
 
+    /// Registers a channel for the next [`service_touched`](Self::service_touched).
     fn touch(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(id).filter(|channel| !channel.touched) {
             channel.touched = true;
@@ -269,9 +271,9 @@ impl<V: Verbs> Context<V> {
                 self.fail(now, id, reason);
                 continue;
             }
-            self.note(id);
+            self.reschedule(id);
         }
-        self.read(now);
+        self.request_fragments(now);
     }
 
     fn serve(
@@ -292,7 +294,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Registers a channel's next deadline and the resources that it waits for.
-    fn note(&mut self, id: ChannelId) {
+    fn reschedule(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let wants = !channel.unposted.is_empty() || channel.stream.waits_for_memory();
         if wants && !core::mem::replace(&mut channel.in_memory_queue, true) {
@@ -303,9 +305,9 @@ impl<V: Verbs> Context<V> {
             self.readers.push_back(id);
         }
         let Some(due) = channel.deadline(&self.shared.config) else { return };
-        if channel.timer.is_none_or(|noted| due < noted) {
-            if let Some(noted) = channel.timer.replace(due) {
-                self.timers.remove(&(noted, id));
+        if channel.timer.is_none_or(|registered| due < registered) {
+            if let Some(registered) = channel.timer.replace(due) {
+                self.timers.remove(&(registered, id));
             }
             self.timers.insert((due, id));
         }
@@ -326,7 +328,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Requests fragments, round-robin over channels, within the context's limit (section V.C).
-    fn read(&mut self, now: Instant) {
+    fn request_fragments(&mut self, now: Instant) {
         let reads = self.shared.config.reads;
         let mut waiting = self.readers.len();
         while waiting > 0 && self.shared.reading < self.shared.config.outstanding {

@@ -35,11 +35,12 @@ pub(crate) struct Shared<V> {
     pub(crate) reading: u32,
     /// The channel being processed.
     pub(crate) current: ChannelId,
-    /// Messages delayed by a filter rule.
+    /// Messages delayed by a filter rule, by the end of the delay and a unique number.
     pub(super) held: BTreeMap<(Instant, u64), Held>,
     held_count: u64,
 }
 
+/// An incoming or outgoing message that a filter rule delays.
 #[derive(Debug)]
 pub(super) enum Held {
     In(ChannelId, Message),
@@ -142,6 +143,7 @@ impl<V: Verbs> Shared<V> {
     }
 }
 
+/// Returns the channel and the kind that a work request number encodes.
 pub(super) fn read_work_id(wr_id: u64) -> (ChannelId, WorkId) {
     let work = match wr_id & 7 {
         0 => WorkId::Send,
@@ -155,6 +157,7 @@ pub(super) fn read_work_id(wr_id: u64) -> (ChannelId, WorkId) {
     (KeyData::from_ffi(key).into(), work)
 }
 
+/// Returns the maximum length of a frame in bytes.
 const fn frame_len(config: &Config) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "a header is short")]
     let header = FrameHeader::MAX_LEN as u32;

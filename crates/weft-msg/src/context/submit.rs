@@ -67,8 +67,8 @@ impl<V: Verbs> Context<V> {
         body: Payload<'_>,
     ) -> Result<u64, SendError> {
         let id = self.next_number;
-        let every = u64::from(self.shared.config.trace_every);
-        let traced = every > 0 && id.is_multiple_of(every);
+        let interval = u64::from(self.shared.config.trace_every);
+        let traced = interval > 0 && id.is_multiple_of(interval);
         let trace = traced.then_some(Stamp { id, received_at: 0 });
         let message = Submission { call: CallRole::Request(id), number: id, trace, body };
         self.submit(now, channel, message)?;
@@ -120,7 +120,7 @@ impl<V: Verbs> Context<V> {
     ) -> Result<(), SendError> {
         let Submission { call, number, body, .. } = message;
         let channel = self.channels.get(id).ok_or(SendError::Closed)?;
-        may_take(channel, self.shared.config.backlog, body.len())?;
+        check_submission(channel, self.shared.config.backlog, body.len())?;
         let small = channel.peer.small;
         let fault = self.shared.filter.verdict(Direction::Out, call, &mut self.shared.rng);
         let mut frame = None;
@@ -165,7 +165,7 @@ impl<V: Verbs> Context<V> {
         let Some(channel) = self.channels.get_mut(id) else { return };
         self.shared.current = id;
         match channel.launch(now, &mut self.shared, frame) {
-            Ok(()) => self.note(id),
+            Ok(()) => self.reschedule(id),
             Err(reason) => {
                 self.fail(now, id, reason);
                 self.service_touched(now);
@@ -173,13 +173,14 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Returns lent memory after a filter rule dropped or copied its message; the sender cannot tell the difference.
+    /// Reports lent memory as delivered after a filter rule dropped or copied its message, as without the rule.
     fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
         if let Payload::Lent(_) = body {
             self.shared.events.push_back(crate::Event::Delivered { channel, number });
         }
     }
 
+    /// Builds the frame of a message, with its body copied or lent.
     fn frame(
         &mut self,
         small: u32,
@@ -203,7 +204,7 @@ impl<V: Verbs> Context<V> {
         };
         let outgoing = Outgoing { kind, call, number, length, frame, body, trace };
         if corrupt {
-            self.shared.corrupt(outgoing.at());
+            self.shared.corrupt(outgoing.body_slice());
         }
         Ok(outgoing)
     }
@@ -248,7 +249,8 @@ impl<V: Verbs> Context<V> {
         shared.memory.allocate(&mut shared.verbs, len)
     }
 
-    /// Frees registered memory (`dereg_mem`). A message that it was lent to must have been delivered.
+    /// Frees registered memory (`dereg_mem`). A message that it was lent to must have been delivered, or its channel
+    /// have ended.
     pub fn free(&mut self, now: Instant, block: Block) {
         self.shared.memory.release(now, block);
     }
@@ -259,8 +261,9 @@ impl<V: Verbs> Context<V> {
     }
 }
 
-fn may_take(channel: &Channel, backlog: u32, len: u64) -> Result<(), SendError> {
-    if !channel.takes_messages() {
+/// Checks that a channel accepts a message of `len` bytes.
+fn check_submission(channel: &Channel, backlog: u32, len: u64) -> Result<(), SendError> {
+    if !channel.accepts_messages() {
         return Err(SendError::Closed);
     }
     let most = channel.peer.longest;

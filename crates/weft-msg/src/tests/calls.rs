@@ -40,11 +40,11 @@ fn every_request_gets_its_own_answer() {
     let context = &mut network.hosts[1].context;
     let error = context.respond(network.now, b, 1, Payload::Copy(b"again")).unwrap_err();
     assert_eq!(error, SendError::NoRequest { id: 1 });
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_traced_call_tells_where_its_time_went() {
+fn a_traced_call_reports_its_components() {
     let traced = Config { trace_every: 1, ..config() };
     let (mut network, a, _) = Network::pair(&traced);
     // The first calls wait for the queue pairs' connections; later ones determine the clock offset.
@@ -80,11 +80,11 @@ fn a_traced_call_tells_where_its_time_went() {
         assert!((5.0..60.0).contains(&way.as_micros_f64()), "{time:?}");
     }
     assert!(time.offset.abs() < 10_000, "one clock, ways that differ by the jitter: {time:?}");
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn slow_calls_and_slow_owners_are_told_of() {
+fn slow_calls_and_slow_owners_are_reported() {
     let quick = Config {
         slow_threshold: Duration::from_millis(1),
         polling_warn: Duration::from_millis(2),
@@ -106,11 +106,11 @@ fn slow_calls_and_slow_owners_are_told_of() {
     let gap = |event: &Event| matches!(event, Event::Slow(Slow::Poll { .. }));
     assert!(network.hosts[1].events.iter().any(gap));
     network.take_messages(0);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn an_owner_that_answers_nothing_holds_its_peer_back_and_not_all_memory() {
+fn an_owner_that_answers_nothing_blocks_its_peer_within_a_limit() {
     let config = Config { unanswered: 20, backlog: 1000, ..config() };
     let (mut network, a, b) = Network::pair(&config);
     for _ in 0..200 {
@@ -125,25 +125,25 @@ fn an_owner_that_answers_nothing_holds_its_peer_back_and_not_all_memory() {
     let status = network.hosts[1].context.status(b).unwrap();
     assert!(ids.len() <= 20 + usize::from(config.depth), "{} requests", ids.len());
     assert_eq!(status.to_answer as usize, ids.len());
-    let told = |event: &Event| matches!(event, Event::Slow(Slow::Answers { waiting: 21, .. }));
-    assert_eq!(network.hosts[1].events.iter().filter(|event| told(event)).count(), 1);
+    let reported = |event: &Event| matches!(event, Event::Slow(Slow::Answers { waiting: 21, .. }));
+    assert_eq!(network.hosts[1].events.iter().filter(|event| reported(event)).count(), 1);
     // After responses or declined requests, the remaining requests arrive.
-    let mut settled = 0;
+    let mut finished = 0;
     network.run_until(|network| {
         ids.extend(asked(network));
         for id in core::mem::take(&mut ids) {
             let (now, context) = (network.now, &mut network.hosts[1].context);
-            if settled % 2 == 0 {
+            if finished % 2 == 0 {
                 context.decline(now, b, id);
             } else {
                 context.respond(now, b, id, Payload::Copy(b"because")).unwrap();
             }
-            settled += 1;
+            finished += 1;
         }
-        settled == 200
+        finished == 200
     });
     assert_eq!(network.closed(0, a), None);
     network.run_for(Duration::from_millis(5));
     assert_eq!(network.take_messages(0).len(), 100);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }

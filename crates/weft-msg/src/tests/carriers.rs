@@ -8,10 +8,10 @@ use weft_units::{Duration, Seed};
 use super::network::{Network, config};
 use crate::*;
 
-/// Numbered messages from both ends, some of them large, with their results.
+/// Numbered messages in both directions, some of them large, and the numbers received.
 struct Traffic {
     sent: [u32; 2],
-    came: [BTreeSet<u32>; 2],
+    received: [BTreeSet<u32>; 2],
     ids: [ChannelId; 2],
 }
 
@@ -30,13 +30,13 @@ impl Traffic {
         for host in 0..2 {
             for (_, _, body) in network.take_messages(host) {
                 let number = u32::from_be_bytes(body[..4].try_into().unwrap());
-                assert!(self.came[host].insert(number), "seed {seed}: {number} came twice");
+                assert!(self.received[host].insert(number), "seed {seed}: {number} came twice");
             }
         }
     }
 
     fn complete(&self) -> bool {
-        (0..2).all(|host| self.came[host].len() == self.sent[1 - host] as usize)
+        (0..2).all(|host| self.received[host].len() == self.sent[1 - host] as usize)
     }
 }
 
@@ -46,12 +46,12 @@ fn begin(seed: u64) -> (Network, Traffic) {
     network.attach((0, a), (1, b));
     network.loss = seed % 20;
     network.run_for(Duration::from_millis(2));
-    let came = [BTreeSet::new(), BTreeSet::new()];
-    (network, Traffic { sent: [0; 2], came, ids: [a, b] })
+    let received = [BTreeSet::new(), BTreeSet::new()];
+    (network, Traffic { sent: [0; 2], received, ids: [a, b] })
 }
 
 #[test]
-fn to_tcp_and_back_under_load_nothing_is_lost_or_doubled() {
+fn to_tcp_and_back_under_load_nothing_is_lost_or_duplicated() {
     for seed in 0..40 {
         let (mut network, mut traffic) = begin(seed);
         let mut rng = Seed(seed).child("carriers", 0).rng();
@@ -72,12 +72,12 @@ fn to_tcp_and_back_under_load_nothing_is_lost_or_doubled() {
         });
         let status = network.hosts[0].context.status(traffic.ids[0]).unwrap();
         assert!(status.stats.switches > 0 || seed > 0, "seed 0 switches");
-        network.nothing_is_left();
+        network.check_no_leaks();
     }
 }
 
 #[test]
-fn a_queue_pair_that_breaks_leaves_the_stream_to_carry_on() {
+fn a_broken_queue_pair_fails_over_to_the_stream() {
     for seed in 0..40 {
         let (mut network, mut traffic) = begin(seed);
         let mut rng = Seed(seed).child("failover", 0).rng();
@@ -102,7 +102,7 @@ fn a_queue_pair_that_breaks_leaves_the_stream_to_carry_on() {
             .map(|host| network.hosts[host].context.status(traffic.ids[host]).unwrap().carrier)
             .collect();
         assert_eq!(carriers, [Carrier::Stream; 2], "seed {seed}");
-        network.nothing_is_left();
+        network.check_no_leaks();
     }
 }
 
@@ -111,11 +111,11 @@ fn a_channel_without_stream_does_not_switch() {
     let (mut network, a, _) = Network::pair(&config());
     let context = &mut network.hosts[0].context;
     assert_eq!(context.switch(network.now, a, Carrier::Stream), Err(SwitchError::NoStream));
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_stream_that_ends_while_it_carries_ends_the_channel_and_no_other() {
+fn the_end_of_a_stream_in_use_ends_only_its_channel() {
     let (mut network, traffic) = begin(0);
     let (spare, _) = network.connect(0, 1);
     let [a, _] = traffic.ids;
@@ -125,5 +125,5 @@ fn a_stream_that_ends_while_it_carries_ends_the_channel_and_no_other() {
     network.run_for(Duration::from_millis(1));
     assert_eq!(network.closed(0, a), Some(CloseReason::StreamBroken));
     assert_eq!(network.closed(0, spare), None);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }

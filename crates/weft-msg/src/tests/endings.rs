@@ -8,7 +8,7 @@ use super::network::{Network, config};
 use crate::*;
 
 #[test]
-fn a_close_comes_after_all_that_was_sent() {
+fn a_close_follows_all_messages_sent_before() {
     let (mut network, a, b) = Network::pair(&config());
     for len in [10, 50_000, 10] {
         for _ in 0..20 {
@@ -28,11 +28,11 @@ fn a_close_comes_after_all_that_was_sent() {
     assert_eq!(came, 60);
     assert_eq!(network.closed(0, a), Some(CloseReason::Finished));
     assert_eq!(network.closed(1, b), Some(CloseReason::ByPeer));
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_cache_of_queue_pairs_that_may_keep_less_does() {
+fn a_smaller_limit_trims_the_cache_of_queue_pairs() {
     let mut network = Network::new(1, 1, &config());
     let now = network.now;
     let context = &mut network.hosts[0].context;
@@ -42,11 +42,11 @@ fn a_cache_of_queue_pairs_that_may_keep_less_does() {
     context.set("qp_cache", "2").unwrap();
     context.poll(now);
     assert_eq!(context.cached_qps(), 2);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_dead_peer_is_noticed_within_the_keepalive_and_gives_everything_back() {
+fn a_dead_peer_is_detected_after_the_keepalive_and_all_resources_are_freed() {
     let config = Config { keepalive: Duration::from_millis(100), ..config() };
     for busy in [false, true] {
         let (mut network, a, _) = Network::pair(&config);
@@ -59,28 +59,28 @@ fn a_dead_peer_is_noticed_within_the_keepalive_and_gives_everything_back() {
         }
         let died = network.now;
         network.run_until(|network| network.closed(0, a).is_some());
-        let noticed = network.now.since(died);
+        let detected = network.now.since(died);
         // The device declares its peer unreachable after 50 ms.
-        assert!(noticed <= Duration::from_millis(170), "{noticed}");
+        assert!(detected <= Duration::from_millis(170), "{detected}");
         assert!(matches!(network.closed(0, a), Some(CloseReason::PeerUnreachable(_))));
         network.hosts[1].dead = false;
-        network.nothing_is_left();
+        network.check_no_leaks();
     }
 }
 
 #[test]
-fn an_idle_channel_stays_and_costs_a_probe_now_and_then() {
+fn an_idle_channel_stays_open_and_is_probed_once_per_keepalive() {
     let config = Config { keepalive: Duration::from_millis(100), ..config() };
     let (mut network, a, b) = Network::pair(&config);
     network.run_for(Duration::from_secs(2));
     let probes = network.hosts[0].context.status(a).unwrap().stats.probes;
     assert!((15..=20).contains(&probes), "{probes} in 2 s");
     assert_eq!((network.closed(0, a), network.closed(1, b)), (None, None));
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn channels_by_the_thousand_begin_and_end_and_leak_nothing() {
+fn hundreds_of_channels_begin_and_end_and_leak_nothing() {
     let mut network = Network::new(2, 9, &config());
     for round in 0..300 {
         let (a, b) = network.connect(0, 1);
@@ -105,11 +105,11 @@ fn channels_by_the_thousand_begin_and_end_and_leak_nothing() {
         assert_eq!((stats.channels, stats.closed), (300, 300));
         assert_eq!((stats.qps_created, stats.qps_reused), (1, 299), "host {host}");
     }
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn offers_that_make_no_sense_are_refused_and_leave_nothing() {
+fn invalid_offers_are_refused_and_leave_nothing() {
     let mut network = Network::new(2, 1, &config());
     let (_, offer) = network.hosts[0].context.offer(network.now).unwrap();
     let context = &mut network.hosts[1].context;
@@ -123,5 +123,5 @@ fn offers_that_make_no_sense_are_refused_and_leave_nothing() {
         assert!(matches!(refused, Err(OfferError::Senseless { .. })), "{refused:?}");
     }
     assert_eq!(context.channels().count(), 0);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }

@@ -30,13 +30,13 @@ fn frame(kind: FrameKind, length: u32, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_lie_ends_its_channel_with_its_name_and_no_other() {
+fn every_invalid_frame_is_named_and_ends_only_its_channel() {
     // The client's NOP was number 0; the server sent nothing.
     let word = |seq, ack| SequenceWord { seq, ack };
     let small = frame(FrameKind::Small, 3, b"abc");
     let mut remote = [0; RemoteBody::LEN];
     RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
-    let lies: [(SequenceWord, Vec<u8>, &str); 9] = [
+    let invalid_frames: [(SequenceWord, Vec<u8>, &str); 9] = [
         (word(1, 1), small.clone(), "acknowledges frame 1; 0 were sent"),
         (word(5, 0), small.clone(), "has number 5, expected 1"),
         (word(0, 0), small, "has number 0, expected 1"),
@@ -49,7 +49,7 @@ fn every_lie_ends_its_channel_with_its_name_and_no_other() {
     ];
     let mut network = Network::new(3, 1, &config());
     let (good, _) = network.connect(2, 1);
-    for (word, bytes, want) in lies {
+    for (word, bytes, want) in invalid_frames {
         let (a, b) = network.connect(0, 1);
         network.run_for(Duration::from_millis(1));
         forge(&mut network, 0, a, word, &bytes);
@@ -63,17 +63,17 @@ fn every_lie_ends_its_channel_with_its_name_and_no_other() {
     let now = network.now;
     network.hosts[0].context.shut_down(now);
     network.hosts[0].events.clear();
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_body_that_may_not_be_read_ends_its_channel() {
+fn a_body_in_unregistered_memory_ends_its_channel() {
     let (mut network, a, b) = Network::pair(&config());
     network.run_for(Duration::from_millis(1));
     let mut remote = [0; RemoteBody::LEN];
     RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
-    let lie = frame(FrameKind::Large, 50_000, &remote);
-    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &lie);
+    let announcement = frame(FrameKind::Large, 50_000, &remote);
+    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &announcement);
     network.run_until(|network| network.closed(1, b).is_some());
     // The sender's context resets its queue pair, often before the NAK is sent.
     assert!(matches!(network.closed(1, b), Some(CloseReason::PeerUnreachable(_))));
@@ -81,7 +81,7 @@ fn a_body_that_may_not_be_read_ends_its_channel() {
 }
 
 #[test]
-fn more_frames_than_were_offered_break_the_sender_s_channel_only() {
+fn more_frames_than_the_window_break_only_the_senders_channel() {
     let mut network = Network::new(3, 1, &config());
     let (good, _) = network.connect(2, 1);
     let (a, b) = network.connect(0, 1);
@@ -106,9 +106,9 @@ fn streamed(word: SequenceWord, frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_that_repeats_what_never_was_ends_its_channel() {
+fn a_retransmission_of_a_frame_never_sent_ends_its_channel() {
     let small = frame(FrameKind::Small, 3, b"abc");
-    // One frame precedes the first, and one is a retransmission although no queue pair broke.
+    // One frame's number precedes the first number; the other frame is a retransmission although no queue pair broke.
     for (failed_over, seq) in [(true, 0x9000), (false, 0)] {
         let (mut network, _, b) = Network::pair(&config());
         network.run_for(Duration::from_millis(1));
@@ -134,7 +134,7 @@ fn a_stream_that_repeats_what_never_was_ends_its_channel() {
 }
 
 #[test]
-fn a_stream_that_is_acknowledged_before_it_left_still_says_what_was_sent() {
+fn a_frame_acknowledged_before_it_is_written_keeps_its_bytes() {
     let (mut network, _, b) = Network::pair(&config());
     network.run_for(Duration::from_millis(1));
     let now = network.now;

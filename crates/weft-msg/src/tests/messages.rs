@@ -32,11 +32,11 @@ fn messages_of_every_length_arrive_once_both_ways() {
         let want: Vec<_> = lens.iter().map(|&len| body(len, salt)).collect();
         assert_eq!(*came, want);
     }
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn lent_memory_is_sent_without_a_copy_and_told_of() {
+fn lent_memory_is_sent_without_a_copy_and_its_delivery_is_reported() {
     let (mut network, a, _) = Network::pair(&config());
     for len in [100, 4096, 300_000] {
         let context = &mut network.hosts[0].context;
@@ -53,11 +53,11 @@ fn lent_memory_is_sent_without_a_copy_and_told_of() {
         assert_eq!(messages[0].2, vec![7; len as usize]);
         network.hosts[0].context.free(network.now, block);
     }
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn what_the_peer_does_not_take_is_refused_with_the_limit() {
+fn messages_beyond_a_limit_are_refused_with_the_limit() {
     let small = Config { longest: 10_000, ..config() };
     let (mut network, a, _) = Network::pair(&small);
     let context = &mut network.hosts[0].context;
@@ -68,11 +68,11 @@ fn what_the_peer_does_not_take_is_refused_with_the_limit() {
         (0..20).filter_map(|_| context.send(network.now, a, Payload::Copy(b"x")).err()).collect();
     assert_eq!(errors[0], SendError::Full { waiting: 2 });
     assert_eq!(errors.len(), 20 - 7 - 2 + 1, "the window, less a NOP's place and the first NOP");
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_filter_drops_delays_and_corrupts_what_it_is_told_to() {
+fn a_filter_drops_delays_and_corrupts_matching_messages() {
     let (mut network, a, _) = Network::pair(&config());
     let context = &mut network.hosts[0].context;
     context.set_filter(&["out corrupt".parse().unwrap()]);
@@ -87,18 +87,18 @@ fn a_filter_drops_delays_and_corrupts_what_it_is_told_to() {
     let bodies = |network: &mut Network| -> Vec<Vec<u8>> {
         network.take_messages(1).into_iter().map(|(_, _, body)| body).collect()
     };
-    let soon = bodies(&mut network);
-    assert_eq!(soon.len(), 2);
-    assert_eq!(soon[0].iter().map(|byte| byte.count_ones()).sum::<u32>(), 1, "one bit");
-    assert_eq!(soon[1], b"last");
+    let on_time = bodies(&mut network);
+    assert_eq!(on_time.len(), 2);
+    assert_eq!(on_time[0].iter().map(|byte| byte.count_ones()).sum::<u32>(), 1, "one bit");
+    assert_eq!(on_time[1], b"last");
     network.run_for(Duration::from_millis(20));
     assert_eq!(bodies(&mut network), [b"late"]);
     assert_eq!(network.hosts[0].context.stats().filtered, 3);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn lent_memory_is_free_again_whatever_a_filter_did_to_its_message() {
+fn lent_memory_is_free_again_after_every_fault_of_a_filter() {
     let (mut network, a, _) = Network::pair(&config());
     let block = network.hosts[0].context.allocate(9000).unwrap();
     for (rule, arrive) in [("out corrupt", 1), ("out drop", 0), ("out delay 1ms", 1)] {
@@ -116,5 +116,5 @@ fn lent_memory_is_free_again_whatever_a_filter_did_to_its_message() {
     }
     let now = network.now;
     network.hosts[0].context.free(now, block);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }

@@ -11,7 +11,7 @@ use weft_wire::{Packet, RdmaHeader};
 
 use crate::*;
 
-const ONE_WAY: Duration = Duration::from_micros(5);
+const ONE_WAY_DELAY: Duration = Duration::from_micros(5);
 
 pub(super) struct Host {
     pub(super) context: Context<Rnic>,
@@ -153,7 +153,7 @@ impl Network {
                 }
                 let Some(to) = to else { continue };
                 let jitter = Duration::from_nanos(self.rng.below(8000));
-                let at = self.now + ONE_WAY + jitter;
+                let at = self.now + ONE_WAY_DELAY + jitter;
                 let source = SocketAddr::new(address(from).ip(), 0xc000 + transmit.path.0);
                 let arrival = Arrival {
                     from: source,
@@ -242,7 +242,7 @@ impl Network {
     }
 
     /// Ends everything and checks that no resource remains allocated.
-    pub(super) fn nothing_is_left(mut self) {
+    pub(super) fn check_no_leaks(mut self) {
         for host in 0..self.hosts.len() {
             self.take_messages(host);
             let context = &mut self.hosts[host].context;

@@ -1,10 +1,10 @@
-//! A device with memory only.
+//! A device that only registers memory.
 
 use alloc::vec::Vec;
 
 use crate::verbs::{DeviceError, Region, Registrar};
 
-/// The list of allocated regions.
+/// A device that only allocates regions, without memory behind them.
 #[derive(Debug, Default)]
 pub(crate) struct NoDevice {
     pub(crate) regions: Vec<Region>,

@@ -12,7 +12,7 @@ use crate::*;
 #[derive(Default)]
 struct Book {
     sent: BTreeSet<u64>,
-    came: BTreeSet<u64>,
+    received: BTreeSet<u64>,
     asked: BTreeMap<u64, u64>,
     answered: BTreeSet<u64>,
 }
@@ -96,7 +96,7 @@ impl World {
                     CallRole::OneWay => {
                         let book = self.books.get_mut(&sender).unwrap();
                         assert!(
-                            book.sent.contains(&number) && book.came.insert(number),
+                            book.sent.contains(&number) && book.received.insert(number),
                             "seed {}",
                             self.seed
                         );
@@ -137,7 +137,7 @@ impl World {
 
     fn complete(&self) -> bool {
         self.books.values().all(|book| {
-            book.sent.len() == book.came.len() && book.asked.len() == book.answered.len()
+            book.sent.len() == book.received.len() && book.asked.len() == book.answered.len()
         })
     }
 }
@@ -162,6 +162,6 @@ fn any_order_of_operations_delivers_everything_once() {
             assert!(closed.is_empty(), "seed {seed}: {closed:?}");
             assert!(world.network.now < until, "seed {seed}: not delivered");
         }
-        world.network.nothing_is_left();
+        world.network.check_no_leaks();
     }
 }

@@ -43,11 +43,11 @@ fn a_receiver_that_stops_polling_gets_everything_when_it_resumes() {
     for &(host, channel) in &senders {
         assert_eq!(network.closed(host, channel), None);
     }
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
-fn a_shared_receive_queue_holds_memory_down_and_loses_nothing_where_it_runs_dry() {
+fn a_shared_receive_queue_needs_less_memory_and_loses_nothing_when_it_is_empty() {
     let shared = Config { backlog: 10_000, srq: 64, ..config() };
     let mut used = [0; 2];
     for (used, config) in used.iter_mut().zip([&shared, &Config { srq: 0, ..shared.clone() }]) {
@@ -77,7 +77,7 @@ fn a_shared_receive_queue_holds_memory_down_and_loses_nothing_where_it_runs_dry(
         }
         let ran_dry = network.hosts[0].context.stats().srq_dry;
         assert_eq!(ran_dry > 0, config.srq > 0, "{ran_dry} times");
-        network.nothing_is_left();
+        network.check_no_leaks();
     }
     assert!(used[0] * 10 < used[1], "{used:?}");
 }
@@ -105,7 +105,7 @@ fn both_windows_full_at_once_is_no_deadlock() {
     });
     let took = network.now.since(start);
     assert!(took < Duration::from_millis(400), "NOPs broke it, not the ACK's delay: {took}");
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_silent_receiver_acknowledges_by_count_and_by_time() {
     let other = network.hosts[1].context.channels().next().unwrap();
     let acks = network.hosts[1].context.status(other).unwrap().stats.acks;
     assert!((200..=502).contains(&acks), "{acks} ACK frames for 1001 messages, one in two at most");
-    network.nothing_is_left();
+    network.check_no_leaks();
 }
 
 #[test]
@@ -155,5 +155,5 @@ fn memory_that_runs_out_slows_the_peer_and_loses_nothing() {
         came == 200
     });
     assert_eq!(network.closed(0, a), None);
-    network.nothing_is_left();
+    network.check_no_leaks();
 }

@@ -1,4 +1,4 @@
-//! A device whose other end is a script: it keeps what was posted and says what became of it when it is told to.
+//! A device whose peer is a script: it stores posted requests, and completes them when the script calls for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv6Addr;
@@ -8,8 +8,8 @@ use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
 
-/// Regions are this far apart, so that a slice of one is never one of another.
-const APART: u64 = 1 << 32;
+/// The distance between the addresses of regions, so that a slice never lies in two regions.
+const REGION_STRIDE: u64 = 1 << 32;
 
 /// A queue pair's requests.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct Queues {
     broken: bool,
 }
 
-/// The device.
+/// A device with scripted completions. It panics if a request is invalid.
 #[derive(Debug, Default)]
 pub struct Scripted {
     regions: BTreeMap<u64, Vec<u8>>,
@@ -28,7 +28,7 @@ pub struct Scripted {
     qps: BTreeMap<Qp, Queues>,
     next_qp: u32,
     completions: VecDeque<Completion>,
-    /// Memory is refused while this is set.
+    /// `true` while allocations are refused.
     pub full: bool,
 }
 
@@ -38,7 +38,7 @@ const BROKEN: DeviceError =
     DeviceError { doing: "posting", why: "the queue pair is broken", code: 0 };
 
 impl Scripted {
-    /// The peer SENDs bytes with immediate data. Nothing happens where no receive request waits.
+    /// Delivers a SEND of the peer with immediate data. It does nothing if no receive request waits.
     pub fn receive(&mut self, qp: Qp, bytes: &[u8], immediate: Option<u32>) {
         let Some(queues) = self.qps.get_mut(&qp).filter(|it| !it.broken) else { return };
         let Some((wr_id, to)) = queues.receives.pop_front() else { return };
@@ -49,7 +49,7 @@ impl Scripted {
         self.completions.push_back(Completion { qp, wr_id, status, len, immediate });
     }
 
-    /// The oldest request of a send queue is done, with bytes where it reads.
+    /// Completes the oldest request of a send queue; a READ fills its destination with the byte `fill`.
     pub fn complete(&mut self, qp: Qp, fill: u8) {
         let Some(queues) = self.qps.get_mut(&qp).filter(|it| !it.broken) else { return };
         let Some((wr_id, reads, signaled)) = queues.sends.pop_front() else { return };
@@ -62,7 +62,7 @@ impl Scripted {
         }
     }
 
-    /// A queue pair breaks: its requests are flushed.
+    /// Breaks a queue pair: the first request completes with `status`, the others are flushed.
     pub fn fail(&mut self, qp: Qp, status: Status) {
         let Some(queues) = self.qps.get_mut(&qp).filter(|it| !it.broken) else { return };
         queues.broken = true;
@@ -75,8 +75,9 @@ impl Scripted {
         }
     }
 
+    /// Returns the address of a region and the offset in it.
     fn slot(slice: Slice) -> (u64, usize) {
-        let base = slice.address / APART * APART;
+        let base = slice.address / REGION_STRIDE * REGION_STRIDE;
         (base, usize::try_from(slice.address - base).expect("less than a region"))
     }
 
@@ -93,7 +94,7 @@ impl Registrar for Scripted {
             return Err(NO_ROOM);
         }
         self.allocated += 1;
-        let address = self.allocated * APART;
+        let address = self.allocated * REGION_STRIDE;
         let bytes = usize::try_from(len).ok().filter(|&len| len <= 64 << 20).ok_or(NO_ROOM)?;
         self.regions.insert(address, vec![0; bytes]);
         Ok(Region { address, len, lkey: 1, rkey: 1 })

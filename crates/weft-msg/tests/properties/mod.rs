@@ -1,5 +1,5 @@
-//! A context whose peer says what a script says, on the queue pair and on the stream. Tests and the fuzz target call
-//! this.
+//! A context whose peer's frames come from a script, on the queue pair and on the stream. Tests and the fuzz target
+//! call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_msg::{
@@ -20,8 +20,8 @@ use inputs::Script;
 /// Plays a script against a context with one channel. Returns `true` if a message was received.
 ///
 /// # Panics
-/// If the context does, posts more than queues take, names memory that it does not have, hands over more than it may, or
-/// keeps memory when it is shut down.
+/// If the context panics, posts more requests than a queue holds, uses memory that is not registered, delivers an
+/// invalid message, or keeps memory after its shutdown.
 pub fn peer(bytes: &[u8]) -> bool {
     let mut script = Script::new(bytes);
     let Some(mut scene) = Scene::open(&mut script) else { return false };
@@ -41,7 +41,9 @@ struct Scene {
     seq: u16,
     received: Vec<Message>,
     asked: Vec<u64>,
-    any: bool,
+    /// `true` if a message was received.
+    any_message: bool,
+    /// `true` until the channel's `Closed` event.
     open: bool,
 }
 
@@ -61,7 +63,7 @@ fn config() -> Config {
     }
 }
 
-/// An offer as an enemy makes it.
+/// Returns the peer's offer, possibly with invalid fields.
 fn offer(script: &mut Script<'_>, good: ChannelOffer) -> ChannelOffer {
     match script.below(4) {
         0 => ChannelOffer { depth: script.half(), ack_frames: script.half(), ..good },
@@ -76,7 +78,7 @@ impl Scene {
         let now = Instant::from_nanos(1_000_000_000);
         let context = Context::new(config(), Scripted::default(), Seed(1), [7; 16]);
         let mut context = context.expect("the parameters are in range");
-        // The peer's offer would be what another context makes.
+        // The valid offer of the peer is that of another context.
         let mut other = Context::new(config(), Scripted::default(), Seed(2), [8; 16]);
         let (_, good) = other.as_mut().expect("likewise").offer(now).expect("there is room");
         let channel = if script.below(2) == 0 {
@@ -88,8 +90,8 @@ impl Scene {
         };
         let qp = context.status(channel)?.qp;
         let (received, asked) = (Vec::new(), Vec::new());
-        let (seq, any, open) = (0, false, true);
-        Some(Self { now, context, channel, qp, seq, received, asked, any, open })
+        let (seq, any_message, open) = (0, false, true);
+        Some(Self { now, context, channel, qp, seq, received, asked, any_message, open })
     }
 
     fn play(&mut self, step: u8, script: &mut Script<'_>) {
@@ -122,7 +124,7 @@ impl Scene {
                 self.context.verbs_mut().fail(qp, statuses[script.below(3)]);
             }
             11 => self.command(script),
-            12 => self.say(script),
+            12 => self.submit(script),
             13 => {
                 while let Some(message) = self.received.pop() {
                     self.context.release(now, message);
@@ -137,7 +139,7 @@ impl Scene {
         }
     }
 
-    /// Something that the owner does with the channel itself.
+    /// Executes a command of the owner on the channel or the device.
     fn command(&mut self, script: &mut Script<'_>) {
         let (now, channel) = (self.now, self.channel);
         match script.below(7) {
@@ -154,8 +156,8 @@ impl Scene {
         }
     }
 
-    /// Something that the owner sends.
-    fn say(&mut self, script: &mut Script<'_>) {
+    /// Sends a message, a request or a response of the owner, or declines a request.
+    fn submit(&mut self, script: &mut Script<'_>) {
         let (now, channel) = (self.now, self.channel);
         let body = vec![3; usize::from(script.half())];
         let body = Payload::Copy(&body);
@@ -167,7 +169,7 @@ impl Scene {
         }
     }
 
-    /// A frame as a peer sends it, with some of it wrong.
+    /// Returns a frame of the peer, possibly with invalid fields.
     fn frame(&mut self, script: &mut Script<'_>) -> (SequenceWord, Vec<u8>) {
         let wrong = script.byte().unwrap_or(0);
         let kind = FrameKind::ALL[script.below(FrameKind::ALL.len())];
@@ -204,7 +206,7 @@ impl Scene {
         (SequenceWord { seq, ack }, bytes)
     }
 
-    /// Polls the context, and holds what must hold at any time.
+    /// Polls the context and checks its invariants.
     fn poll(&mut self) {
         let polls = (0..100).find(|_| !self.context.poll(self.now));
         assert!(polls.is_some(), "it never comes to an end");
@@ -217,7 +219,7 @@ impl Scene {
                     if let CallRole::Request(id) = message.call {
                         self.asked.push(id);
                     }
-                    self.any = true;
+                    self.any_message = true;
                     self.received.push(message);
                 }
                 Event::Closed { channel, reason } => {
@@ -227,8 +229,8 @@ impl Scene {
                 _ => {}
             }
         }
-        let MemoryUse { registered: reserved, used } = self.context.memory();
-        assert!(used <= reserved && reserved <= self.context.config().memory_limit);
+        let MemoryUse { registered, used } = self.context.memory();
+        assert!(used <= registered && registered <= self.context.config().memory_limit);
         let status = self.context.status(self.channel);
         assert_eq!(status.is_some(), self.open, "who is closed is gone");
         if let Some(status) = status {
@@ -240,7 +242,7 @@ impl Scene {
         assert!(due.is_none_or(|due| due > self.now), "what is due has been done");
     }
 
-    /// Ends it all. Returns `true` if a message was received.
+    /// Shuts the context down and checks that it keeps no memory. Returns `true` if a message was received.
     fn end(mut self) -> bool {
         self.context.verbs_mut().full = false;
         for message in core::mem::take(&mut self.received) {
@@ -253,11 +255,11 @@ impl Scene {
         }
         self.context.shut_down(self.now);
         assert_eq!(self.context.memory(), MemoryUse::default(), "it keeps memory");
-        self.any
+        self.any_message
     }
 }
 
-/// Bytes of a body, by what is wrong.
+/// Returns the length of a body in bytes, from the bits that select invalid fields.
 const fn script_len(wrong: u8) -> usize {
     if wrong & 1 != 0 { 256 } else { 5 }
 }

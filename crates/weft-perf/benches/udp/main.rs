@@ -1,8 +1,8 @@
-//! Real packets: one connection over four paths, encrypted as it ships and in the clear, against iperf3's TCP, the same
-//! through WireGuard in user space, and a bare UDP blast; and a ping-pong of 8 bytes against a bare one. Each round
-//! measures all of them one after the other.
+//! Real packets: one connection over four paths, encrypted as by default and in the clear, beside iperf3's TCP,
+//! iperf3's TCP through WireGuard in user space, and a bare UDP blast; and a ping-pong of 8 bytes beside a bare one.
+//! Each round measures all of them one after the other.
 //!
-//! As root between two network namespaces joined by one veth pair (MTU 1500), else over loopback.
+//! As root it measures between two network namespaces joined by one veth pair (MTU 1500), else over loopback.
 //! `cargo bench -p weft-perf --bench udp -- [--rounds N] [--seconds S] [--burst PACKETS]
 //! [--paths N] [--wait block|poll|hybrid]` prints a table, then one line of JSON.
 
@@ -18,7 +18,7 @@ mod wireguard;
 use namespaces::Place;
 use roles::Settings;
 
-/// One round: everything once.
+/// The results of one round, which measures everything once.
 #[derive(Debug, Serialize)]
 struct Round {
     weft_gbps: f64,
@@ -96,7 +96,7 @@ fn round(place: &Place, settings: &Settings) -> Round {
     }
 }
 
-/// Records a round's rows of `docs/performance/transport.md` and `encryption.md`.
+/// Writes a round's figure rows for `docs/performance/transport.md` and `encryption.md`.
 fn rows(round: &Round) {
     for (way, rate, round_trip) in [
         ("Weft, encrypted", Some(round.weft_gbps), Some(round.weft_p50_us)),
@@ -114,8 +114,8 @@ fn rows(round: &Round) {
 
 fn summarize(rounds: Vec<Round>, settings: Settings, place: &'static str) -> Results {
     let median_of = |ratio: &dyn Fn(&Round) -> f64| median(rounds.iter().map(ratio).collect());
-    let median_to = |rate: &dyn Fn(&Round) -> f64, rival: &dyn Fn(&Round) -> Option<f64>| {
-        let ratios = rounds.iter().map(|round| Some(rate(round) / rival(round)?));
+    let median_to = |rate: &dyn Fn(&Round) -> f64, other: &dyn Fn(&Round) -> Option<f64>| {
+        let ratios = rounds.iter().map(|round| Some(rate(round) / other(round)?));
         ratios.collect::<Option<Vec<f64>>>().map(median)
     };
     Results {

@@ -19,7 +19,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Namespaces where this user may make them.
+    /// Makes the namespaces; returns loopback if this user may not.
     pub(crate) fn prepare() -> Self {
         let pid = std::process::id();
         let place =
@@ -47,7 +47,7 @@ impl Place {
         Ipv4Addr::new(10, 83, 0, last).into()
     }
 
-    /// A command that runs at `end`.
+    /// Returns a command that runs `program` at `end`.
     pub(crate) fn command(&self, end: End, program: &str) -> Command {
         match (self, end) {
             (Self::Loopback, _) => Command::new(program),
@@ -60,12 +60,12 @@ impl Place {
         }
     }
 
-    /// TCP goodput as iperf3 reports it, Gb/s; `None` where there is no iperf3.
+    /// Returns the TCP goodput that iperf3 reports, Gb/s; `None` if iperf3 is not installed or fails.
     pub(crate) fn iperf3(&self, seconds: u64) -> Option<f64> {
         self.iperf3_to(&self.address(End::Server).to_string(), seconds)
     }
 
-    /// The same to another address of the server's.
+    /// Returns the result of [`Self::iperf3`] to another address of the server.
     pub(crate) fn iperf3_to(&self, address: &str, seconds: u64) -> Option<f64> {
         let mut server = self
             .command(End::Server, "iperf3")
@@ -74,10 +74,10 @@ impl Place {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let said = BufReader::new(server.stdout.take()?);
-        let listens = said.lines().map_while(Result::ok).any(|line| line.contains("listening"));
+        let lines = BufReader::new(server.stdout.take()?).lines();
+        let listens = lines.map_while(Result::ok).any(|line| line.contains("listening"));
         let bps = listens.then(|| self.iperf3_client(address, seconds)).flatten();
-        // It serves one client and ends; if none came it must not stay behind.
+        // The server ends after one client; without one it is killed.
         let _ = server.kill();
         let _ = server.wait();
         bps.map(|bps| bps / 1e9)
@@ -117,7 +117,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Self::Namespaces { client, server } = self {
-            // What was never made cannot be removed, and needs not be.
+            // The removal of a namespace that was not made fails, which is ignored.
             let _ = ip(&["netns", "delete", client]);
             let _ = ip(&["netns", "delete", server]);
         }
@@ -132,6 +132,6 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("ip {}: {}", arguments.join(" "), said.trim()))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {}: {}", arguments.join(" "), message.trim()))
 }

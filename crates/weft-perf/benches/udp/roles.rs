@@ -1,4 +1,4 @@
-//! The roles of the bench's processes. The bench starts itself at each end in one of them.
+//! The roles of the bench's processes. The bench starts its own program at each end in one of these roles.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -17,11 +17,11 @@ use weft_units::Duration;
 
 use crate::namespaces::{End, Place};
 
-/// Payload of a packet that fills 1500 bytes beside IPv4, UDP and our headers.
+/// Bytes of payload of a packet that fills 1500 bytes with the headers of IPv4, UDP and the transport.
 const PAYLOAD: u16 = 1440;
 
 /// Bytes of a ping-pong's message.
-const PING: u16 = 8;
+const PING_BYTES: u16 = 8;
 
 /// The options of the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) window: u16,
     pub(crate) ack_every: u16,
     pub(crate) wait: WaitMode,
-    /// As shipped; bare programs have none.
+    /// `true` if connections are encrypted, as by default; bare programs never are.
     pub(crate) encrypted: bool,
 }
 
@@ -75,7 +75,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns the same in the clear.
+    /// Returns these settings without encryption.
     pub(crate) fn in_the_clear(&self) -> Self {
         Self { encrypted: false, ..self.clone() }
     }
@@ -99,7 +99,7 @@ impl Settings {
 
     fn client(&self, kind: TestKind, address: IpAddr, server: SocketAddr) -> ClientConfig {
         let message_bytes =
-            if kind == TestKind::Latency { PING.into() } else { self.message_bytes };
+            if kind == TestKind::Latency { PING_BYTES.into() } else { self.message_bytes };
         ClientConfig {
             encryption: self.encryption(),
             local: SocketAddr::new(address, 0),
@@ -113,7 +113,7 @@ impl Settings {
     }
 }
 
-/// A process at one end, killed when this is dropped.
+/// A process at one end. It is killed when the value is dropped.
 struct Running {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -142,15 +142,15 @@ impl Running {
         Self { child, output, address }
     }
 
-    /// The next line the process prints.
+    /// Returns the next line that the process prints, parsed as JSON.
     fn read_output<T: DeserializeOwned>(&mut self) -> T {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a process that prints");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// Returns the address of a receiving process, whose port it prints first.
-    fn receives_at(&mut self) -> SocketAddr {
+    /// Returns the address at which the process receives; its port is the first line that it prints.
+    fn read_address(&mut self) -> SocketAddr {
         SocketAddr::new(self.address, self.read_output())
     }
 }
@@ -162,38 +162,38 @@ impl Drop for Running {
     }
 }
 
-/// Payload that a bare blast carries, Gb/s, headers of the transport's size left out.
+/// Returns the payload rate of a bare blast, Gb/s, without as many bytes as the transport's headers take.
 pub(crate) fn blast(place: &Place, settings: &Settings) -> f64 {
     let mut counter = Running::start(place, End::Server, "count", settings, None);
-    let to = counter.receives_at();
+    let to = counter.read_address();
     let _blaster = Running::start(place, End::Client, "blast", settings, Some(to));
     counter.read_output::<Blast>().goodput_bps(HEADER_BYTES) / 1e9
 }
 
-/// One connection's stream.
+/// Measures one connection's stream.
 pub(crate) fn throughput(place: &Place, settings: &Settings) -> Report {
     against_server(place, settings, "throughput")
 }
 
-/// One connection's ping-pong.
+/// Measures one connection's ping-pong.
 pub(crate) fn latency(place: &Place, settings: &Settings) -> Report {
     against_server(place, settings, "latency")
 }
 
 fn against_server(place: &Place, settings: &Settings, role: &str) -> Report {
     let mut server = Running::start(place, End::Server, "serve", settings, None);
-    let to = server.receives_at();
+    let to = server.read_address();
     Running::start(place, End::Client, role, settings, Some(to)).read_output()
 }
 
-/// A bare ping-pong.
+/// Measures a bare ping-pong.
 pub(crate) fn bare_latency(place: &Place, settings: &Settings) -> LatencyMicros {
     let mut echo = Running::start(place, End::Server, "echo", settings, None);
-    let to = echo.receives_at();
+    let to = echo.read_address();
     Running::start(place, End::Client, "ping", settings, Some(to)).read_output()
 }
 
-/// The process that runs at one end: `role ADDRESS SETTINGS [TO]`.
+/// Runs the process of one end. Its arguments are `ROLE ADDRESS SETTINGS [TO]`.
 pub(crate) fn play(arguments: &[String]) {
     let [role, address, settings, rest @ ..] = arguments else { panic!("role ADDRESS SETTINGS") };
     let address: IpAddr = address.parse().expect("an address");
@@ -212,21 +212,21 @@ pub(crate) fn play(arguments: &[String]) {
                 wait: settings.wait,
             };
             let mut server = Server::open(&config).expect("a server");
-            say(&server.local().port());
+            print_json(&server.local().port());
             server.run(&never);
         }
         "count" => {
             let mut bare = bare();
-            say(&bare.local().port());
-            say(&bare.count(Duration::from_millis(200), &never));
+            print_json(&bare.local().port());
+            print_json(&bare.count(Duration::from_millis(200), &never));
         }
         "echo" => {
             let mut bare = bare();
-            say(&bare.local().port());
+            print_json(&bare.local().port());
             bare.echo(&never);
         }
         "blast" => bare().blast(to(), PAYLOAD + HEADER_BYTES, run_for),
-        "ping" => say(&bare().ping(to(), PING, run_for)),
+        "ping" => print_json(&bare().ping(to(), PING_BYTES, run_for)),
         "throughput" => measure(settings.client(TestKind::Throughput, address, to())),
         "latency" => measure(settings.client(TestKind::Latency, address, to())),
         _ => panic!("no role {role}"),
@@ -235,10 +235,11 @@ pub(crate) fn play(arguments: &[String]) {
 
 fn measure(config: ClientConfig) {
     let report = Client::open(config).expect("sockets").run(|_| {});
-    say(&report.unwrap_or_else(|error| panic!("{error}")));
+    print_json(&report.unwrap_or_else(|error| panic!("{error}")));
 }
 
-fn say(value: &impl Serialize) {
+/// Prints a value as a line of JSON.
+fn print_json(value: &impl Serialize) {
     println!("{}", serde_json::to_string(value).expect("numbers and names"));
     std::io::stdout().flush().expect("the bench listens");
 }

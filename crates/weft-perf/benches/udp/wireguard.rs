@@ -1,4 +1,5 @@
-//! WireGuard in user space over the same link, where a program for it is installed: what encryption costs elsewhere.
+//! TCP through WireGuard in user space over the same link, if a program for it is installed: the cost of another
+//! encryption.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,24 +8,25 @@ use std::time::{Duration, Instant};
 
 use crate::namespaces::{End, Place};
 
-/// Programs that are WireGuard in user space, and the arguments that keep them in the foreground and root.
+/// Programs of WireGuard in user space, with the arguments that keep them in the foreground and with root privileges.
 const PROGRAMS: [(&str, &[&str]); 2] = [
     ("boringtun-cli", &["--foreground", "--disable-drop-privileges"]),
     ("wireguard-go", &["--foreground"]),
 ];
 
-/// TCP over one of them.
+/// The goodput of TCP through the tunnel of one program.
 pub(crate) struct Measured {
     pub(crate) program: &'static str,
     pub(crate) gbps: f64,
 }
 
-/// Both ends of a tunnel. They end when this is dropped.
+/// Both ends of a tunnel. They are killed when the value is dropped.
 struct Tunnel {
     ends: Vec<Child>,
 }
 
-/// Returns the rate of iperf3's TCP through the fastest of the programs that are installed.
+/// Returns the goodput of iperf3's TCP through the fastest of the installed programs; `None` without namespaces or
+/// without a program.
 pub(crate) fn measure(place: &Place, seconds: u64) -> Option<Measured> {
     let Place::Namespaces { .. } = place else { return None };
     let measured = PROGRAMS.iter().filter_map(|&(program, arguments)| {
@@ -69,7 +71,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// A key pair of `wg`. The file goes with it.
+/// A key pair of `wg`. The file of the private key is removed when the value is dropped.
 struct Keys {
     file: PathBuf,
     public: String,
@@ -121,7 +123,8 @@ fn run(place: &Place, end: End, line: &str) -> Option<()> {
     status.success().then_some(())
 }
 
-/// Tries until it works: the program makes its interface some time after it has started.
+/// Repeats `attempt` until it succeeds, because the program makes its interface some time after its start. Returns
+/// `None` after 5 s.
 #[expect(clippy::disallowed_methods, reason = "a program starts in real time")]
 fn until_done(mut attempt: impl FnMut() -> Option<()>) -> Option<()> {
     let deadline = Instant::now() + Duration::from_secs(5);

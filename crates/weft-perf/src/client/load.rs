@@ -26,7 +26,7 @@ pub(super) enum Phase {
     Done,
 }
 
-/// The reasons why the measurement cannot finish.
+/// A failure that ends the measurement.
 #[derive(Debug)]
 pub(super) enum Failure {
     Closed(CloseReason),
@@ -57,13 +57,12 @@ struct Stream {
     phase: Phase,
     /// Number of the next message.
     next: u64,
-    /// All messages with lower numbers are complete.
-    through: u64,
+    /// The lowest number of a message that is not complete.
+    completed_below: u64,
     /// The submission time of each outstanding message, by its number modulo the window; `None`
     /// once it is complete.
     submitted: Vec<Option<Instant>>,
-    /// Replies that are partly received, where they are checked, at the same places as the server's
-    /// slots.
+    /// The bytes of outstanding replies, in slots like the server's; empty if replies are not verified.
     replies: Vec<u8>,
     /// The received part of a control message of the server.
     control: Vec<u8>,
@@ -96,7 +95,7 @@ impl Load {
             Stream {
                 phase: Phase::Connecting,
                 next: 0,
-                through: 0,
+                completed_below: 0,
                 submitted: vec![None; self.plan.outstanding as usize],
                 replies: vec![0; if checks_replies { self.plan.slot_bytes() } else { 0 }],
                 control: Vec::new(),
@@ -109,7 +108,7 @@ impl Load {
         self.phase
     }
 
-    /// Returns the time after which no message is started.
+    /// Returns the time from which no new message is submitted.
     pub(super) fn stop_at(&self) -> Instant {
         match self.phase {
             Phase::Running => self.started_at + self.duration,
@@ -117,7 +116,8 @@ impl Load {
         }
     }
 
-    pub(super) fn failed(&mut self) -> Option<Failure> {
+    /// Removes the failure that ended the measurement and returns it.
+    pub(super) fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
 
@@ -155,7 +155,7 @@ impl Load {
         }
     }
 
-    /// Returns the server's counts, of all connections together.
+    /// Removes the server's counts of all connections and returns their sum.
     pub(super) fn server_counts(&mut self) -> Counts {
         let mut total = Counts::default();
         for counts in self.streams.values_mut().filter_map(|stream| stream.counts.take()) {
@@ -163,7 +163,7 @@ impl Load {
             total.bytes += counts.bytes;
             total.corrupt += counts.corrupt;
             total.placed.merge(&counts.placed);
-            // Each has the counters of the whole server; those of the latest are the highest.
+            // Each has the counters of the whole server; the latest are the highest.
             if counts.transport.engine.data_received >= total.transport.engine.data_received {
                 total.transport = counts.transport;
             }
@@ -186,18 +186,18 @@ impl Load {
         self.phase = slowest;
     }
 
-    /// Handles that message `number` of a connection is complete.
-    fn through(&mut self, connection: ConnectionId, number: u64, now: Instant) {
+    /// Counts message `number` of a connection as complete and records its latency.
+    fn on_complete(&mut self, connection: ConnectionId, number: u64, now: Instant) {
         let Some(stream) = self.streams.get_mut(&connection) else { return };
         let window = stream.submitted.len() as u64;
         let slot = slot(number, window);
         let Some(submitted_at) = stream.submitted[slot].take() else { return };
         self.messages += 1;
         self.latency.saturating_record(now.since(submitted_at).as_nanos());
-        while stream.through < stream.next
-            && stream.submitted[self::slot(stream.through, window)].is_none()
+        while stream.completed_below < stream.next
+            && stream.submitted[self::slot(stream.completed_below, window)].is_none()
         {
-            stream.through += 1;
+            stream.completed_below += 1;
         }
     }
 
@@ -212,7 +212,7 @@ impl Load {
         self.corrupt += u64::from(reply != self.pattern.piece(number, 0, reply.len()));
     }
 
-    fn delivered(
+    fn on_delivered(
         &mut self,
         connection: ConnectionId,
         message: u32,
@@ -229,10 +229,10 @@ impl Load {
             }
             opcode::REPLY if length == self.plan.message_bytes => {
                 // Replies come in the order of requests; the server's READY was message 0.
-                let number = stream.through;
+                let number = stream.completed_below;
                 if wire_number(number) == message.wrapping_sub(1) {
                     self.check_reply(connection, number);
-                    self.through(connection, number, now);
+                    self.on_complete(connection, number, now);
                 }
             }
             opcode::COUNTS => match serde_json::from_slice(&stream.control) {
@@ -248,10 +248,10 @@ impl Load {
 }
 
 impl Stream {
-    /// Starts as many messages as the window has room for.
+    /// Submits as many messages as the window permits.
     fn fill(&mut self, endpoint: &mut Endpoint, id: ConnectionId, plan: &Plan, now: Instant) {
         let window = self.submitted.len() as u64;
-        while self.next < self.through + window {
+        while self.next < self.completed_below + window {
             let message = Message {
                 token: self.next,
                 opcode: opcode::LOAD,
@@ -329,10 +329,10 @@ impl Application for Load {
             Event::Acked { connection, token }
                 if token < PLAN_TOKEN && !self.plan.kind.replies() =>
             {
-                self.through(connection, token, now);
+                self.on_complete(connection, token, now);
             }
             Event::Delivered { connection, message, opcode, length } => {
-                self.delivered(connection, message, opcode, length, now);
+                self.on_delivered(connection, message, opcode, length, now);
             }
             Event::Closed { connection, reason } => {
                 let stream = self.streams.get(&connection);
@@ -349,14 +349,14 @@ impl Application for Load {
         if self.phase != Phase::Running {
             return;
         }
-        let begins = now < self.stop_at();
+        let may_submit = now < self.stop_at();
         for (&id, stream) in &mut self.streams {
             if stream.phase != Phase::Running {
                 continue;
             }
-            if begins {
+            if may_submit {
                 stream.fill(endpoint, id, &self.plan, now);
-            } else if stream.through == stream.next {
+            } else if stream.completed_below == stream.next {
                 stream.finish(endpoint, id, now);
             }
         }

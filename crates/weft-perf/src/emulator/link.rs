@@ -23,7 +23,7 @@ pub struct PathControl {
     pub(super) marked: AtomicU64,
 }
 
-/// Packets of one path, both directions.
+/// The packet counts of one path, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PathCounters {
     /// Packets forwarded.
@@ -52,7 +52,7 @@ impl PathControl {
         }
     }
 
-    /// Sets the path up, or takes it down and drops its packets in flight.
+    /// Sets the path up or down. While it is down, it drops packets that enter and packets that would arrive.
     pub fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed);
     }
@@ -62,12 +62,12 @@ impl PathControl {
         self.up.load(Ordering::Relaxed)
     }
 
-    /// Sets the loss rate, packets of a million.
+    /// Sets the loss rate, lost packets per million.
     pub fn set_loss_per_million(&self, loss: u32) {
         self.loss_per_million.store(loss, Ordering::Relaxed);
     }
 
-    /// Changes the rate.
+    /// Sets the rate of both directions.
     pub fn set_rate(&self, rate: BitRate) {
         self.rate_bps.store(rate.as_bps(), Ordering::Relaxed);
     }
@@ -121,7 +121,7 @@ impl Link {
         Self { busy_until: Instant::EPOCH, in_flight: VecDeque::new(), rng: seed.rng() }
     }
 
-    /// Enqueues or drops a packet; `buffer` becomes its copy.
+    /// Enqueues or drops a packet. The queue holds a copy of `bytes` in a vector from `buffer`.
     pub(super) fn enqueue(
         &mut self,
         now: Instant,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_dies_takes_its_packets_with_it() {
+    fn a_path_that_fails_drops_its_packets_in_flight() {
         let (path, mut link) = (path(100), Link::new(Seed(1)));
         link.enqueue(Instant::EPOCH, &path, &[0; 1_000], Vec::new);
         path.set_up(false);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_as_many_as_asked_for() {
+    fn the_loss_rate_is_the_configured_one() {
         let (path, mut link) = (path(1_000_000), Link::new(Seed(1)));
         path.set_loss_per_million(10_000);
         for second in 0..20_000 {

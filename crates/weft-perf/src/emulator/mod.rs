@@ -1,6 +1,6 @@
 //! A fabric of several paths inside one process, for machines without root privileges: a relay on
 //! loopback addresses that chooses a path by hashing the source port, as a switch would, and gives
-//! each path its own rate, delay, queue, loss, and a switch to kill it.
+//! each path its own rate, delay, queue and loss, and lets a caller set it down.
 //!
 //! Loopback has many addresses. The client connects to the server's stand-in; the relay passes its
 //! packets on from the client's stand-in, so that replies return through the relay too.
@@ -35,12 +35,12 @@ pub struct PathModel {
     pub queue: ByteCount,
     /// Packets that find more than this waiting are marked (ECN).
     pub mark_above: ByteCount,
-    /// Packets lost, of a million.
+    /// Loss rate, lost packets per million.
     pub loss_per_million: u32,
 }
 
 impl PathModel {
-    /// Returns a path with a queue of a megabyte that marks above a quarter of it, without loss.
+    /// Returns a path without loss, with a queue of 1 MiB that marks above 256 KiB.
     pub fn new(rate: BitRate, delay: Duration) -> Self {
         let (queue, mark_above) = (ByteCount::mib(1), ByteCount::kib(256));
         Self { rate, delay, queue, mark_above, loss_per_million: 0 }
@@ -60,7 +60,7 @@ pub struct EmulatorConfig {
     pub seed: Seed,
 }
 
-/// The errors of starting an emulator.
+/// An error of [`Emulator::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
     /// An address is not loopback; the relay needs several local addresses, which only loopback
@@ -78,7 +78,7 @@ pub enum EmulatorError {
     Thread(#[from] io::Error),
 }
 
-/// A running emulator; dropping it stops it.
+/// A running emulator, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Emulator {
     paths: Arc<[PathControl]>,
@@ -89,10 +89,10 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts the relay on a thread of its own.
+    /// Starts the relay on its own thread.
     ///
     /// # Errors
-    /// See [`EmulatorError`].
+    /// Returns `NoPaths` or `NotLoopback` for an invalid configuration, `Socket` or `Thread` if the system refuses.
     pub fn start(config: &EmulatorConfig) -> Result<Self, EmulatorError> {
         if config.paths.is_empty() {
             return Err(EmulatorError::NoPaths);
@@ -121,12 +121,12 @@ impl Emulator {
         self.server_stand_in
     }
 
-    /// Returns the paths, whose settings and counters may be used while packets pass.
+    /// Returns the paths, for changes of their settings and for their counters while packets pass.
     pub fn paths(&self) -> &[PathControl] {
         &self.paths
     }
 
-    /// Returns the path of packets from `source_port`, in both directions.
+    /// Returns the index of the path of packets from `source_port`, in both directions.
     pub fn path_of(&self, source_port: u16) -> usize {
         link::path_of(self.seed, source_port, self.paths.len())
     }
@@ -142,15 +142,14 @@ impl Drop for Emulator {
     }
 }
 
-/// Opens sockets that receive in place of `whom`: on its port, at a free loopback address that is
-/// not in `taken`.
-fn stand_in(whom: SocketAddr, taken: &[IpAddr]) -> Result<Sockets, SocketError> {
+/// Opens sockets that receive instead of `peer`: on its port, at a free loopback address that is not in `taken`.
+fn stand_in(peer: SocketAddr, taken: &[IpAddr]) -> Result<Sockets, SocketError> {
     let candidates = (2..=250)
         .map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))
         .filter(|address| !taken.contains(address));
     let mut in_use = None;
     for address in candidates {
-        let local = SocketAddr::new(address, whom.port());
+        let local = SocketAddr::new(address, peer.port());
         let config = SocketConfig { offload: false, ..SocketConfig::new(local, 2) };
         match Sockets::open_marking(&config) {
             Err(error @ SocketError::Bind { .. }) => in_use = Some(error),

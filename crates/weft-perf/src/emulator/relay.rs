@@ -13,10 +13,10 @@ use weft_units::{Duration, Instant, Seed};
 use super::EmulatorConfig;
 use super::link::{self, Link, PathControl};
 
-/// Index of the sockets that mark what they send, in [`Sockets::open_marking`].
+/// Index of the socket whose packets are marked (ECN), in [`Sockets::open_marking`].
 const MARKED: u16 = 1;
 
-/// The longest sleep: bounds how late the thread notices that it must stop.
+/// Maximum sleep, which bounds the delay until the thread reads its stop flag.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -63,6 +63,7 @@ impl Relay {
         }
     }
 
+    /// Relays packets until `stop` is set.
     pub(super) fn run(mut self, stop: &AtomicBool) {
         let mut waiter = Waiter::new(WaitMode::Block, self.clock);
         while !stop.load(Ordering::Relaxed) {
@@ -79,6 +80,7 @@ impl Relay {
         }
     }
 
+    /// Enqueues received packets; returns `true` if there were any.
     fn ingest(&mut self) -> bool {
         let Self { paths, seed, spare, clock, .. } = self;
         let mut took = false;
@@ -98,11 +100,12 @@ impl Relay {
         took
     }
 
+    /// Sends packets whose delay has passed; returns `true` if there were any.
     fn forward(&mut self) -> bool {
         let now = self.clock.now();
         let mut passed = false;
-        // Packets for the server leave from the client's stand-in, which receives for the client,
-        // and the reverse: so each end sees the address that it knows.
+        // Packets for the server leave from the client's stand-in, which receives for the client, and packets for the
+        // client from the server's, so that each end sees the address that it knows.
         let Self { toward_server, toward_client, paths, spare, .. } = self;
         for (direction, exit) in [
             (&mut toward_server.links, (&mut toward_client.sockets, toward_server.destination)),

@@ -1,6 +1,5 @@
-//! The packets of an interface. Kernels deliver what is sent and received with segmentation offload
-//! as one packet of up to 64 KiB with one set of headers; this module returns each datagram
-//! separately, as on the wire.
+//! The packets of an interface. With segmentation offload, the kernel delivers several datagrams as one packet of up to
+//! 64 KiB with one set of headers; this module returns each datagram separately, as on the wire.
 
 use std::fs;
 use std::io;
@@ -15,14 +14,14 @@ mod socket;
 
 use socket::PacketSocket;
 
-/// The longest headers: Ethernet, IPv4 with options or IPv6, UDP.
+/// Maximum length of the headers, bytes: Ethernet, IPv4 with options or IPv6, UDP.
 const MAX_HEADERS: usize = EthernetHeader::LEN + Ipv4Header::MAX_LEN + UdpHeader::LEN;
 
 /// The values of `/sys/class/net/NAME/type` for Ethernet and for the loopback, which has Ethernet
 /// headers (`if_arp.h`).
 const WITH_ETHERNET_HEADERS: [&str; 2] = ["1", "772"];
 
-/// The errors of listening on an interface.
+/// An error of [`Sniffer::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum SnifferError {
     /// The interface does not exist.
@@ -37,7 +36,7 @@ pub enum SnifferError {
         /// The requested name.
         name: String,
     },
-    /// The kernel refused.
+    /// The kernel refused the packet socket.
     #[error("cannot listen to {name}: {cause}; it takes root or CAP_NET_RAW")]
     Refused {
         /// The requested name.
@@ -50,7 +49,7 @@ pub enum SnifferError {
 /// A datagram of the transport, as it was on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Sniffed<'a> {
-    /// The kernel's time of the packet, wall clock, nanoseconds since 1970.
+    /// The kernel's wall-clock time of the packet, nanoseconds since 1970; zero if it gave none.
     pub time_ns: u64,
     /// `true` if this machine sent it.
     pub outgoing: bool,
@@ -64,18 +63,17 @@ pub struct Sniffed<'a> {
 #[derive(Debug)]
 pub struct Sniffer {
     socket: PacketSocket,
-    /// If set, only packets from or to this UDP port, with any contents.
+    /// The UDP port from or to which packets match, whatever their contents; `None` for the transport's packets.
     port: Option<u16>,
-    /// Packets that leave by the loopback arrive there again.
+    /// `true` for the loopback, at which each packet that leaves arrives again.
     is_loopback: bool,
 }
 
 impl Sniffer {
-    /// Listens on the interface `name`: for all packets of a UDP port, or for those of the
-    /// transport.
+    /// Opens a listener on the interface `name`: for all packets of a UDP port, or for those of the transport.
     ///
     /// # Errors
-    /// See [`SnifferError`].
+    /// Returns `NoInterface` or `NoEthernet` for the name, `Refused` if the kernel refuses the socket.
     pub fn open(name: &str, port: Option<u16>) -> Result<Self, SnifferError> {
         let read = |file: &str| match name.contains('/') {
             true => None,
@@ -94,10 +92,10 @@ impl Sniffer {
         Ok(Self { socket, port, is_loopback: kind.trim() == WITH_ETHERNET_HEADERS[1] })
     }
 
-    /// Receives for the time `within` at most and calls `observe` with each matching datagram.
+    /// Waits for packets for at most `within` and calls `observe` with each matching datagram.
     ///
     /// # Errors
-    /// The kernel's error, such as that the interface went down.
+    /// Returns the kernel's error, such as that the interface went down.
     pub fn listen(
         &mut self,
         within: Duration,
@@ -111,8 +109,8 @@ impl Sniffer {
                 continue;
             }
             let (time_ns, outgoing, port) = (frame.time_ns, frame.outgoing, self.port);
-            cut(frame.bytes, frame.segment, |headers, payload| {
-                if wants(port, headers, payload) {
+            split(frame.bytes, frame.segment, |headers, payload| {
+                if matches(port, headers, payload) {
                     observe(Sniffed { time_ns, outgoing, headers, payload });
                 }
             });
@@ -120,16 +118,17 @@ impl Sniffer {
         Ok(())
     }
 
-    /// Returns the packets that the kernel dropped since the last call for lack of room.
+    /// Returns the number of packets that the kernel dropped since the last call because the buffer was full.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn dropped(&self) -> io::Result<u32> {
         self.socket.dropped()
     }
 }
 
-fn wants(port: Option<u16>, headers: &[u8], payload: &[u8]) -> bool {
+/// Returns `true` if a datagram matches: its port, or without a port, its contents.
+fn matches(port: Option<u16>, headers: &[u8], payload: &[u8]) -> bool {
     let Some(port) = port else { return Packet::parse(payload).is_ok() || is_sealed(payload) };
     let udp = &headers[headers.len() - UdpHeader::LEN..];
     udp[..4].as_chunks().0.iter().any(|bytes| u16::from_be_bytes(*bytes) == port)
@@ -141,9 +140,9 @@ pub fn is_sealed(payload: &[u8]) -> bool {
     sealed.is_ok_and(|(_, rest)| rest.len() >= SealedHeader::TAG_LEN)
 }
 
-/// Calls `each` with every datagram of a frame, under headers that fit it; not at all if the frame
-/// is no UDP. `segment` is the payload length of each datagram but the last.
-fn cut(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
+/// Calls `each` with the headers and the payload of every datagram of a frame; never if the frame is not UDP. `segment`
+/// is the payload length of each datagram but the last.
+fn split(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
     let Some(layers) = Layers::parse(frame) else { return };
     let segment = segment.map_or(usize::MAX, usize::from).clamp(1, layers.payload.len().max(1));
     let mut headers = [0; MAX_HEADERS];
@@ -157,7 +156,7 @@ fn cut(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// The headers of a datagram.
+/// The headers and the payload of a datagram.
 struct Layers<'a> {
     ethernet: EthernetHeader,
     ip: Ip,
@@ -177,7 +176,7 @@ impl<'a> Layers<'a> {
             let (ip, rest) = Ipv6Header::parse(rest).ok()?;
             (Ip::Six(ip), ip.next_header, rest)
         } else {
-            // A packet that is not IPv4 either has another version number.
+            // Other ethertypes are rejected by the IP version.
             let (ip, rest) = Ipv4Header::parse(rest).ok()?;
             (Ip::Four(ip), ip.protocol, rest)
         };
@@ -196,8 +195,8 @@ impl<'a> Layers<'a> {
         EthernetHeader::LEN + ip + UdpHeader::LEN
     }
 
-    /// Writes the headers that the NIC makes of these for one of the datagrams. The UDP checksum is
-    /// zero: the NIC has not computed it yet.
+    /// Writes these headers with the lengths of one datagram, as the NIC does. The UDP checksum is zero, because the
+    /// NIC computes it later.
     fn emit(&self, out: &mut [u8], payload: &[u8]) {
         let payload_len = u16::try_from(payload.len()).expect("a part of a datagram");
         let ip_payload_len = payload_len + 8;
@@ -248,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_large_packet_is_cut_into_the_datagrams_that_go_out() {
+    fn a_large_packet_is_split_into_the_datagrams_on_the_wire() {
         for ipv6 in [false, true] {
             let payload: Vec<u8> = (0..250).collect();
             let mut pieces = Vec::new();
-            cut(&frame(ipv6, &payload), Some(100), |headers, payload| {
+            split(&frame(ipv6, &payload), Some(100), |headers, payload| {
                 // The result is a whole frame again.
                 assert_eq!(Layers::parse(&[headers, payload].concat()).unwrap().payload, payload);
                 assert_eq!(headers, &frame(ipv6, payload)[..headers.len()]);
@@ -263,43 +262,43 @@ mod tests {
     }
 
     #[test]
-    fn a_small_packet_passes_as_it_is() {
+    fn a_small_packet_is_one_datagram() {
         let whole = frame(false, b"hello");
-        let mut heard = 0;
-        cut(&whole, None, |headers, payload| {
+        let mut count = 0;
+        split(&whole, None, |headers, payload| {
             assert_eq!([headers, payload].concat(), whole);
-            heard += 1;
+            count += 1;
         });
-        assert_eq!(heard, 1);
+        assert_eq!(count, 1);
     }
 
     #[test]
-    fn encrypted_packets_are_of_interest_and_what_only_begins_like_them_is_not() {
+    fn encrypted_packets_match_and_shorter_or_invalid_ones_do_not() {
         let mut sealed = [0; SealedHeader::OVERHEAD];
         SealedHeader::default().emit(&mut sealed);
-        assert!(wants(None, &[], &sealed));
-        assert!(!wants(None, &[], &sealed[..SealedHeader::OVERHEAD - 1]));
+        assert!(matches(None, &[], &sealed));
+        assert!(!matches(None, &[], &sealed[..SealedHeader::OVERHEAD - 1]));
         sealed[3] = 0xff;
-        assert!(!wants(None, &[], &sealed));
+        assert!(!matches(None, &[], &sealed));
     }
 
     #[test]
-    fn no_frame_is_too_broken_to_be_looked_at() {
+    fn damaged_frames_never_panic() {
         let whole = frame(false, &[7; 100]);
         for len in 0..whole.len() {
-            cut(&whole[..len], Some(10), |_, _| panic!("{len} bytes are not the whole frame"));
+            split(&whole[..len], Some(10), |_, _| panic!("{len} bytes are not the whole frame"));
         }
         for byte in 0..whole.len() {
             for bit in 0..8 {
                 let mut broken = whole.clone();
                 broken[byte] ^= 1 << bit;
-                cut(&broken, Some(10), |_, payload| assert!(payload.len() <= 10));
+                split(&broken, Some(10), |_, payload| assert!(payload.len() <= 10));
             }
         }
     }
 
     #[test]
-    fn what_cannot_be_listened_to_is_named() {
+    fn an_interface_that_does_not_exist_is_named() {
         let error = Sniffer::open("no-such-0", None).unwrap_err().to_string();
         assert!(error.contains("no interface no-such-0"), "{error}");
         let error = Sniffer::open("../../etc", None).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! A packet socket (packet(7)) that reports the segment size of each frame. It holds all unsafe
-//! code of listening and makes no decisions.
+//! A packet socket (packet(7)) that reports the segment size of each frame. It has all unsafe code of the sniffer and
+//! makes no decisions.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -12,17 +12,17 @@ use weft_udp::sockets::set_option;
 use weft_udp::wait::timespec;
 use weft_units::Duration;
 
-/// Bytes of the largest frame with offloads and the header before it.
+/// Size of the buffer, bytes: the largest frame with offloads, and the header before it.
 const BUFFER: usize = (64 << 10) + 1024;
 
-/// `struct virtio_net_hdr` before each packet: flags, GSO type, header length, segment length,
+/// Length of the `struct virtio_net_hdr` before each packet, bytes: flags, GSO type, header length, segment length,
 /// checksum start and offset.
 const OFFLOAD_HEADER: usize = 10;
 
 /// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): UDP, segmented after its header.
-const CUT_UDP: u8 = 5;
+const GSO_UDP_L4: u8 = 5;
 
-/// Bytes that the kernel may hold between reads.
+/// Maximum bytes of packets that the kernel holds between reads.
 const RECEIVE_BUFFER: c_int = 64 << 20;
 
 /// A frame as the kernel delivered it.
@@ -45,7 +45,7 @@ impl PacketSocket {
     /// Opens a socket that receives everything on the interface with this index.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub(super) fn open(interface: i32) -> io::Result<Self> {
         // With no protocol the socket receives nothing until it is bound.
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
@@ -78,10 +78,10 @@ impl PacketSocket {
         Ok(Self { socket, buffer: vec![0; BUFFER].into_boxed_slice() })
     }
 
-    /// Waits for a frame; returns `false` if none arrived in time or a signal did.
+    /// Waits for a frame for at most `within`. Returns `false` if none arrived or a signal interrupted the wait.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub(super) fn wait(&self, within: Duration) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut fds, Some(&timespec(within))) {
@@ -91,10 +91,10 @@ impl PacketSocket {
         }
     }
 
-    /// Returns the next frame, if there is one.
+    /// Returns the next frame; `None` if none waits.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub(super) fn receive(&mut self) -> io::Result<Option<Frame<'_>>> {
         #[repr(C, align(8))]
         struct Control([u8; 64]);
@@ -125,7 +125,7 @@ impl PacketSocket {
         };
         // Legacy fields are in the machine's own order (packet(7)).
         let segment = u16::from_ne_bytes([offload[4], offload[5]]);
-        let segment = (offload[1] & 0x7f == CUT_UDP && segment > 0).then_some(segment);
+        let segment = (offload[1] & 0x7f == GSO_UDP_L4 && segment > 0).then_some(segment);
         Ok(Some(Frame {
             bytes,
             segment,
@@ -134,10 +134,10 @@ impl PacketSocket {
         }))
     }
 
-    /// Returns the frames dropped since the last call because the buffer was full.
+    /// Returns the number of frames that the kernel dropped since the last call because the buffer was full.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub(super) fn dropped(&self) -> io::Result<u32> {
         /// `struct tpacket_stats`.
         #[repr(C)]
@@ -161,7 +161,7 @@ impl PacketSocket {
     }
 }
 
-/// Returns the kernel's time of the packet, wall clock, nanoseconds; zero without one.
+/// Returns the kernel's wall-clock time of the packet, nanoseconds since 1970; zero if there is none.
 ///
 /// # Safety
 /// The control buffer of `header` is filled up to `msg_controllen`.

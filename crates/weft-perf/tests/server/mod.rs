@@ -1,4 +1,4 @@
-//! A measurement server on a thread of its own.
+//! A measurement server on its own thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

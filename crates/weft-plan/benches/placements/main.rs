@@ -10,7 +10,7 @@
 mod measure;
 
 use measure::{
-    COUNTS, Counted, PLACEMENTS, PLACEMENTS_EACH, WAYS, figure_7a, figure_7b, figure_7c,
+    COUNTS, Counted, PLACEMENTS, PLACEMENTS_EACH, VARIANTS, figure_7a, figure_7b, figure_7c,
 };
 use weft_testkit::{Value, figure_row};
 
@@ -22,7 +22,7 @@ fn main() {
         });
     println!("Bus bandwidth of a ring all-reduce, GB/s\n");
     println!("mean and standard deviation of {PLACEMENTS} placements of 4 of 100 servers");
-    for (rows, (_, links)) in b.chunks(WAYS.len()).zip(Counted::EACH) {
+    for (rows, (_, links)) in b.chunks(VARIANTS.len()).zip(Counted::EACH) {
         println!("links counted: {links}");
         for row in rows {
             let [mean, deviation] = ["mean", "deviation"].map(|key| number(row, key));
@@ -39,13 +39,13 @@ fn main() {
     by_count(&c, &|row| format!("{:>16.1}", number(row, "crossing")));
 }
 
-/// Prints a line for each way and a column for each number of servers.
+/// Prints a line for each variant and a column for each number of servers.
 fn by_count(rows: &[Value], cell: &dyn Fn(&Value) -> String) {
     println!("{:<24} {}", "", COUNTS.map(|count| format!("{count:>16}")).concat());
-    for way in &WAYS {
-        let own: Vec<&Value> = rows.iter().filter(|row| name(row) == way.name).collect();
+    for variant in &VARIANTS {
+        let own: Vec<&Value> = rows.iter().filter(|row| name(row) == variant.name).collect();
         if !own.is_empty() {
-            println!("{:<24} {}", way.name, own.into_iter().map(cell).collect::<String>());
+            println!("{:<24} {}", variant.name, own.into_iter().map(cell).collect::<String>());
         }
     }
 }

@@ -9,6 +9,7 @@ use weft_testkit::{Value, json};
 use weft_topo::{Failures, LinkId, Topology};
 use weft_units::Seed;
 
+/// Number of queue pairs of a connection.
 const QUEUE_PAIRS: usize = 4;
 /// Number of placements of figure 7(b).
 pub(crate) const PLACEMENTS: u64 = 200;
@@ -17,19 +18,19 @@ pub(crate) const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
 /// Number of placements of each.
 pub(crate) const PLACEMENTS_EACH: u64 = 20;
 
-/// The parts of a job's communication that a variant plans.
-pub(crate) struct Way {
+/// A variant, by the parts of a job's communication that it plans.
+pub(crate) struct Variant {
     pub(crate) name: &'static str,
     ordered: bool,
     on_rails: bool,
     planned_ports: bool,
 }
 
-pub(crate) const WAYS: [Way; 4] = [
-    Way { name: "as NCCL is described", ordered: false, on_rails: false, planned_ports: false },
-    Way { name: "on rails", ordered: false, on_rails: true, planned_ports: false },
-    Way { name: "on rails and ordered", ordered: true, on_rails: true, planned_ports: false },
-    Way { name: "all planned", ordered: true, on_rails: true, planned_ports: true },
+pub(crate) const VARIANTS: [Variant; 4] = [
+    Variant { name: "as NCCL is described", ordered: false, on_rails: false, planned_ports: false },
+    Variant { name: "on rails", ordered: false, on_rails: true, planned_ports: false },
+    Variant { name: "on rails and ordered", ordered: true, on_rails: true, planned_ports: false },
+    Variant { name: "all planned", ordered: true, on_rails: true, planned_ports: true },
 ];
 
 /// The links that limit a flow.
@@ -46,21 +47,21 @@ impl Counted {
         [(Self::All, "all"), (Self::BetweenSwitches, "between switches")];
 }
 
-/// Returns the mean bandwidth by number of servers in GB/s, and the gain over the first way in %.
+/// Returns the mean bandwidth by number of servers in GB/s, and the gain over the first variant in %.
 pub(crate) fn figure_7a() -> Vec<Value> {
     let cluster = cluster(16, 32);
     let mut rows = vec![];
     for servers in COUNTS {
         let mut first = None;
-        for way in &WAYS {
+        for variant in &VARIANTS {
             let rates = (0..PLACEMENTS_EACH).map(|placement| {
                 let job = job(&cluster, servers, placement);
-                bandwidth(&cluster, &job, way, placement, Counted::All)
+                bandwidth(&cluster, &job, variant, placement, Counted::All)
             });
             let mean = moments(&rates.collect::<Vec<f64>>()).0;
             let more = 100.0 * (mean / *first.get_or_insert(mean) - 1.0);
             rows.push(
-                json!({ "way": way.name, "servers": servers, "bandwidth": mean, "more": more }),
+                json!({ "way": variant.name, "servers": servers, "bandwidth": mean, "more": more }),
             );
         }
     }
@@ -72,13 +73,13 @@ pub(crate) fn figure_7b() -> Vec<Value> {
     let cluster = cluster(4, 25);
     let mut rows = vec![];
     for (counted, links) in Counted::EACH {
-        for way in &WAYS {
+        for variant in &VARIANTS {
             let rates = (0..PLACEMENTS).map(|placement| {
-                bandwidth(&cluster, &job(&cluster, 4, placement), way, placement, counted)
+                bandwidth(&cluster, &job(&cluster, 4, placement), variant, placement, counted)
             });
             let (mean, deviation) = moments(&rates.collect::<Vec<f64>>());
             rows.push(json!({
-                "way": way.name, "links": links, "mean": mean, "deviation": deviation,
+                "way": variant.name, "links": links, "mean": mean, "deviation": deviation,
                 "of mean": 100.0 * deviation / mean,
             }));
         }
@@ -86,25 +87,25 @@ pub(crate) fn figure_7b() -> Vec<Value> {
     rows
 }
 
-/// Returns the transfers between servers that cross spines in %, and the reduction against the first way in %.
+/// Returns the transfers between servers that cross spines in %, and the reduction against the first variant in %.
 pub(crate) fn figure_7c() -> Vec<Value> {
     let cluster = cluster(16, 32);
     let mut rows = vec![];
     for servers in COUNTS {
         let mut first = None;
-        for way in &WAYS[..3] {
-            let crossing = across(&cluster, servers, way);
+        for variant in &VARIANTS[..3] {
+            let crossing = across(&cluster, servers, variant);
             let fewer = 100.0 * (1.0 - crossing / *first.get_or_insert(crossing));
-            rows.push(json!({ "way": way.name, "servers": servers, "crossing": crossing, "fewer": fewer }));
+            rows.push(json!({ "way": variant.name, "servers": servers, "crossing": crossing, "fewer": fewer }));
         }
     }
     rows
 }
 
 /// Returns the share of transfers that cross spines, in percent.
-fn across(cluster: &Cluster, servers: usize, way: &Way) -> f64 {
+fn across(cluster: &Cluster, servers: usize, variant: &Variant) -> f64 {
     let share = |placement| {
-        let (order, rings) = connect(cluster, &job(cluster, servers, placement), way);
+        let (order, rings) = connect(cluster, &job(cluster, servers, placement), variant);
         let counts = shares(cluster, &ring_hops(&order, &rings));
         100.0 * counts.cross_spine as f64 / counts.transfers as f64
     };
@@ -127,10 +128,10 @@ fn job(cluster: &Cluster, servers: usize, placement: u64) -> Vec<ServerId> {
     all
 }
 
-fn connect(cluster: &Cluster, job: &[ServerId], way: &Way) -> (Vec<ServerId>, Vec<Ring>) {
-    let order = if way.ordered { server_order(cluster, job) } else { job.to_vec() };
+fn connect(cluster: &Cluster, job: &[ServerId], variant: &Variant) -> (Vec<ServerId>, Vec<Ring>) {
+    let order = if variant.ordered { server_order(cluster, job) } else { job.to_vec() };
     let machine = cluster.machine();
-    let rings = if way.on_rails { rings_on_rails(machine) } else { rings_as_listed(machine) };
+    let rings = if variant.on_rails { rings_on_rails(machine) } else { rings_as_listed(machine) };
     (order, rings)
 }
 
@@ -139,15 +140,15 @@ fn connect(cluster: &Cluster, job: &[ServerId], way: &Way) -> (Vec<ServerId>, Ve
 fn bandwidth(
     cluster: &Cluster,
     job: &[ServerId],
-    way: &Way,
+    variant: &Variant,
     placement: u64,
     counted: Counted,
 ) -> f64 {
-    let (order, rings) = connect(cluster, job, way);
+    let (order, rings) = connect(cluster, job, variant);
     let (_, flows) = queue_pairs(cluster, &ring_hops(&order, &rings), QUEUE_PAIRS);
     let network = cluster.network().expect("a shape is a network");
     let fabric = Fabric::new(network, &Failures::none(), Entropy::default()).expect("it fits");
-    let ports = if way.planned_ports {
+    let ports = if variant.planned_ports {
         plan(&fabric, &flows, Effort::default(), Seed(placement)).expect("connected").ports
     } else {
         random_ports(&fabric, flows.len(), Seed(placement))

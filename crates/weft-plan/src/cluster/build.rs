@@ -86,7 +86,7 @@ impl Cluster {
     /// Returns a cluster of servers on a network. Each server's NICs are hosts of the topology, one for each rail.
     ///
     /// # Errors
-    /// `NoServers`, `Twice`, or `Mismatch` if a server's number of NICs differs from the machine's.
+    /// Returns `NoServers`, `Twice`, or `Mismatch` if a server's number of NICs differs from the machine's.
     pub fn on_network(
         machine: Machine,
         servers: Vec<Server>,
@@ -116,7 +116,7 @@ impl Cluster {
     /// Returns a cluster of servers whose blocks alone are known. That suffices to order servers, not to plan ports.
     ///
     /// # Errors
-    /// `NoServers`, `Twice`.
+    /// Returns `NoServers` or `Twice`.
     pub fn in_blocks(
         machine: Machine,
         servers: Vec<(String, String)>,

@@ -16,8 +16,8 @@ use super::{Cluster, ClusterError, Network, Server};
 use crate::machine::{Machine, MachineConfig};
 use crate::ports::switch_hashes;
 
-/// A cluster: a network shape whose hosts are the NICs, server by server; or switches and servers by name; or
-/// servers with only their blocks.
+/// The description of a cluster: a network shape whose hosts are the NICs, server by server; or switches and servers by
+/// name; or servers with only their blocks.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
@@ -104,7 +104,7 @@ impl ClusterConfig {
     /// Builds the cluster, given the machine that [`Self::machine`] describes.
     ///
     /// # Errors
-    /// `ClusterError` for a part that is invalid, with the names involved.
+    /// Returns a [`ClusterError`] for a part that is invalid, with the names involved.
     pub fn build(&self, machine: Machine) -> Result<Cluster, ClusterError> {
         match (&self.network, self.switches.is_empty()) {
             (Some(_), false) => Err(ClusterError::Mismatch {
@@ -273,11 +273,11 @@ impl ClusterConfig {
         for start in 0..self.switches.len() {
             let mut path = vec![(start, 0)];
             while let Some((at, tried)) = path.last_mut() {
-                let (here, above) = (*at, self.switches[*at].up.get(*tried));
+                let (switch, above) = (*at, self.switches[*at].up.get(*tried));
                 *tried += 1;
-                state[here] = 1;
+                state[switch] = 1;
                 let Some(above) = above else {
-                    state[here] = 2;
+                    state[switch] = 2;
                     path.pop();
                     continue;
                 };

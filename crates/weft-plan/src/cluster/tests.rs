@@ -73,7 +73,7 @@ fn blocks_alone_are_enough_for_an_order() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn invalid_descriptions_are_named() {
     let refused = |from: &str, to: &str| {
         assert!(NAMED.contains(from), "{from}");
         build(&NAMED.replacen(from, to, 1)).unwrap_err()

@@ -28,13 +28,13 @@ pub fn broadcast_chain(order: &[usize], chunks: usize) -> Schedule {
 pub fn broadcast_tree(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), 1);
-    let mut have = 1;
-    while have < order.len() {
-        for (&from, &to) in order[..have].iter().zip(&order[have..]) {
+    let mut holders = 1;
+    while holders < order.len() {
+        for (&from, &to) in order[..holders].iter().zip(&order[holders..]) {
             schedule.steps[from].push(Step::Send { to, chunk: 0 });
             schedule.steps[to].push(Step::Receive { from, chunk: 0 });
         }
-        have *= 2;
+        holders *= 2;
     }
     schedule
 }

@@ -183,12 +183,14 @@ impl DataType {
         );
         let inverse = 1.0 / f64::from(ranks);
         #[expect(clippy::cast_possible_truncation, reason = "the nearest binary32")]
-        let short = inverse as f32;
+        let inverse32 = inverse as f32;
         match self {
-            Self::Fp32 => change_as!(f32, elements, |a: f32| a * short),
+            Self::Fp32 => change_as!(f32, elements, |a: f32| a * inverse32),
             Self::Fp64 => change_as!(f64, elements, |a: f64| a * inverse),
-            Self::Fp16 => change_as!(f16, elements, |a: f16| f16::from_f32(a.to_f32() * short)),
-            Self::Bf16 => change_as!(bf16, elements, |a: bf16| bf16::from_f32(a.to_f32() * short)),
+            Self::Fp16 => change_as!(f16, elements, |a: f16| f16::from_f32(a.to_f32() * inverse32)),
+            Self::Bf16 => {
+                change_as!(bf16, elements, |a: bf16| bf16::from_f32(a.to_f32() * inverse32))
+            }
             Self::Int32 => divide_as!(i32, elements, i32::try_from(ranks).ok()),
             Self::Int64 => divide_as!(i64, elements, Some(i64::from(ranks))),
             Self::U8 => divide_as!(u8, elements, u8::try_from(ranks).ok()),

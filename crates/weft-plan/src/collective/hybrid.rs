@@ -4,7 +4,7 @@
 //! The buffer is cut into blocks. Each block is a collective of its own on one channel, so that no channel
 //! waits for the other at each step: with latencies of 200 ns and 4 us both would run at the slower pace. One
 //! channel takes windows of blocks from the front and the other from the back, a new window whenever it has
-//! finished one, until they meet. A channel that slows down takes fewer blocks, whatever the reason.
+//! finished one, until they meet. A channel that slows down for any reason takes fewer blocks.
 
 use core::ops::Range;
 
@@ -20,7 +20,7 @@ pub enum Channel {
 /// The remaining blocks, and the window size of each channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
-    left: Range<usize>,
+    remaining: Range<usize>,
     inner: usize,
     network: usize,
 }
@@ -34,7 +34,7 @@ impl Windows {
         let slower = inner_rate.min(network_rate).max(1);
         let window =
             |rate: u64| usize::try_from((rate + slower / 2) / slower).unwrap_or(usize::MAX);
-        Self { left: 0..blocks, inner: window(inner_rate), network: window(network_rate) }
+        Self { remaining: 0..blocks, inner: window(inner_rate), network: window(network_rate) }
     }
 
     /// Returns windows for a message of `bytes` bytes. The network channel is closed if one block over it takes
@@ -51,13 +51,13 @@ impl Windows {
         let alone = u128::from(bytes) * 1_000_000_000 / u128::from(inner_rate.max(1));
         let block = bytes / (blocks as u64).max(1);
         let transfer = u128::from(block) * 1_000_000_000 / u128::from(network_rate.max(1));
-        let pays = u128::from(network_latency_ns) + transfer < alone;
-        Self::new(blocks, inner_rate, if pays { network_rate } else { 0 })
+        let is_faster = u128::from(network_latency_ns) + transfer < alone;
+        Self::new(blocks, inner_rate, if is_faster { network_rate } else { 0 })
     }
 
     /// Returns the next blocks for a channel that has finished its window; `None` when all are taken.
     pub fn next(&mut self, channel: Channel) -> Option<Range<usize>> {
-        let Range { start, end } = self.left;
+        let Range { start, end } = self.remaining;
         let window = match channel {
             Channel::Inner => self.inner,
             Channel::Network => self.network,
@@ -68,11 +68,11 @@ impl Windows {
         }
         match channel {
             Channel::Inner => {
-                self.left.start += taken;
+                self.remaining.start += taken;
                 Some(start..start + taken)
             }
             Channel::Network => {
-                self.left.end -= taken;
+                self.remaining.end -= taken;
                 Some(end - taken..end)
             }
         }

@@ -176,7 +176,12 @@ impl Collective {
         }
     }
 
-    /// Returns the schedule; `all_reduce` returns that of long all-reduces, which have several.
+    /// Returns the schedule. `all_reduce` returns the schedule of an all-reduce of a long buffer, for which there are
+    /// several algorithms.
+    ///
+    /// # Panics
+    /// If the root of a collective that has one is no rank, or `order` does not name every rank once and the schedule
+    /// depends on it.
     pub fn schedule(
         self,
         selection: Selection<'_>,
@@ -196,7 +201,7 @@ impl Collective {
             Self::AllToAll => all_to_all(ranks),
             Self::Gather => gather_direct(ranks, root),
             Self::Scatter => scatter_direct(ranks, root),
-            // The next rank by number, for any order of rings.
+            // A rank sends to the next number, whatever the order of rings is.
             Self::SendReceive => shift(&(0..ranks).collect::<Vec<_>>()),
             Self::Barrier => barrier(ranks),
         }

@@ -21,7 +21,7 @@ pub struct Deadlock {
 /// Performs every step of every rank on the buffers, which have equal lengths.
 ///
 /// # Errors
-/// `Deadlock`, which the schedules of this module never cause.
+/// Returns [`Deadlock`], which the schedules of this module never cause.
 ///
 /// # Panics
 /// If the numbers of buffers and ranks differ, lengths differ, or a buffer does not hold whole elements.
@@ -35,14 +35,14 @@ pub fn run(
     let bytes = buffers.first().map_or(0, Vec::len);
     assert!(buffers.iter().all(|buffer| buffer.len() == bytes), "buffers are equally long");
     let elements = bytes / data_type.size();
-    let place = |chunk| {
+    let byte_range = |chunk| {
         let range = schedule.chunk(chunk, elements);
         range.start * data_type.size()..range.end * data_type.size()
     };
     let mut in_flight: BTreeMap<(usize, usize), VecDeque<Vec<u8>>> = BTreeMap::new();
     let mut done = vec![0; schedule.ranks()];
     loop {
-        let mut moved = false;
+        let mut progressed = false;
         for (rank, buffer) in buffers.iter_mut().enumerate() {
             while let Some(&step) = schedule.steps[rank].get(done[rank]) {
                 match step {
@@ -50,30 +50,32 @@ pub fn run(
                         in_flight
                             .entry((rank, to))
                             .or_default()
-                            .push_back(buffer[place(chunk)].to_vec());
+                            .push_back(buffer[byte_range(chunk)].to_vec());
                     }
-                    Step::Copy { chunk, to } => buffer.copy_within(place(chunk), place(to).start),
+                    Step::Copy { chunk, to } => {
+                        buffer.copy_within(byte_range(chunk), byte_range(to).start)
+                    }
                     Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
-                        let Some(got) =
+                        let Some(received) =
                             in_flight.get_mut(&(from, rank)).and_then(VecDeque::pop_front)
                         else {
                             break;
                         };
-                        let into = &mut buffer[place(chunk)];
+                        let into = &mut buffer[byte_range(chunk)];
                         match step {
-                            Step::Reduce { .. } => data_type.reduce(reduction, into, &got),
-                            _ => into.copy_from_slice(&got),
+                            Step::Reduce { .. } => data_type.reduce(reduction, into, &received),
+                            _ => into.copy_from_slice(&received),
                         }
                     }
                 }
                 done[rank] += 1;
-                moved = true;
+                progressed = true;
             }
         }
         let waiting = (0..done.len()).find(|&rank| done[rank] < schedule.steps[rank].len());
         match waiting {
             None => return Ok(()),
-            Some(rank) if !moved => {
+            Some(rank) if !progressed => {
                 let (step, steps) = (done[rank], schedule.steps[rank].len());
                 return Err(Deadlock { rank, step, steps });
             }

@@ -1,5 +1,5 @@
-//! Collectives as schedules: for every rank a list of steps over chunks of its buffer. Another crate performs
-//! the steps over messages, RDMA or memory; [`run`] does it in memory.
+//! Collectives as schedules: for every rank a list of steps over chunks of its buffer. `weft-coll` performs the steps
+//! over messages or shared memory; [`run`] performs them in memory, in one process.
 //!
 //! A send never waits; a receive waits for the peer's next chunk. Chunks between two ranks arrive in the order
 //! of their sends, so steps need no tags.
@@ -100,6 +100,9 @@ impl Schedule {
     }
 
     /// Returns the number of chunks that a rank sends.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn sends(&self, rank: usize) -> usize {
         self.steps[rank].iter().filter(|step| matches!(step, Step::Send { .. })).count()
     }

@@ -25,11 +25,11 @@ pub fn reduce_chain(order: &[usize]) -> Schedule {
 pub fn reduce_tree(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), 1);
-    let mut have = order.len().next_power_of_two();
-    while have > 1 {
-        have /= 2;
-        let late = order.get(have..).unwrap_or_default();
-        for (&to, &from) in order.iter().zip(late).take(have) {
+    let mut remaining = order.len().next_power_of_two();
+    while remaining > 1 {
+        remaining /= 2;
+        let senders = order.get(remaining..).unwrap_or_default();
+        for (&to, &from) in order.iter().zip(senders).take(remaining) {
             schedule.steps[from].push(Step::Send { to, chunk: 0 });
             schedule.steps[to].push(Step::Reduce { from, chunk: 0 });
         }

@@ -36,8 +36,8 @@ fn bytes(data_type: DataType, value: u64) -> Vec<u8> {
 }
 
 /// Returns small whole numbers, whose sums are exact in every type and order.
-fn values(count: usize, most: u64, rng: &mut Rng) -> Vec<u64> {
-    (0..count).map(|_| rng.below(most)).collect()
+fn values(count: usize, limit: u64, rng: &mut Rng) -> Vec<u64> {
+    (0..count).map(|_| rng.below(limit)).collect()
 }
 
 fn encode(data_type: DataType, values: &[u64]) -> Vec<u8> {
@@ -117,7 +117,7 @@ fn all_reductions_are_the_plain_sum_at_every_rank() {
 }
 
 #[test]
-fn gathers_and_scatters_leave_every_rank_what_is_its() {
+fn gathers_and_scatters_leave_every_rank_its_chunks() {
     for mut case in cases() {
         let order = order(case.ranks, &mut case.rng);
         let gather = all_gather_ring(&order);
@@ -162,7 +162,7 @@ fn broadcasts_and_exchanges_arrive() {
 }
 
 #[test]
-fn what_has_a_root_comes_there_or_from_there() {
+fn rooted_collectives_move_chunks_to_the_root_or_from_it() {
     for mut case in cases() {
         let order = order(case.ranks, &mut case.rng);
         let sum = case.sum();
@@ -204,7 +204,7 @@ fn averages_are_those_of_nccl() {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_having_heard_of_everybody() {
+fn no_rank_leaves_a_barrier_before_every_rank_has_entered() {
     for ranks in 1..40 {
         let mut schedule = barrier(ranks);
         // A chunk carries one flag for each rank that its sender has received from.
@@ -221,7 +221,7 @@ fn nobody_leaves_a_barrier_before_having_heard_of_everybody() {
 }
 
 #[test]
-fn a_rank_that_waits_in_vain_is_named() {
+fn a_deadlocked_rank_is_named() {
     let mut schedule = all_reduce_ring(&[0, 1, 2]);
     schedule.steps[1].truncate(3);
     let mut buffers = alloc::vec![alloc::vec![0; 12]; 3];
@@ -230,7 +230,7 @@ fn a_rank_that_waits_in_vain_is_named() {
 }
 
 #[test]
-fn a_ring_sends_the_least_there_is_and_a_hierarchy_little_between_servers() {
+fn a_ring_sends_the_minimum_and_a_hierarchy_an_eighth_between_servers() {
     let ring = all_reduce_ring(&[0, 1, 2, 3, 4, 5, 6, 7]);
     assert!((0..8).all(|rank| ring.sends(rank) == 2 * 7), "2 (n - 1) of n chunks");
     let servers: Vec<Vec<usize>> = (0..4).map(|s| (0..8).map(|r| 8 * s + r).collect()).collect();
@@ -315,7 +315,7 @@ fn the_papers_windows_are_two_blocks_and_one() {
 }
 
 #[test]
-fn two_channels_together_carry_what_both_do_and_follow_a_slower_network() {
+fn two_channels_carry_the_sum_of_their_rates_and_adapt_to_a_slower_network() {
     // 300 blocks at 100 and 50 per 1,000 ticks take 2,000 ticks on both channels and 3,000 on the first alone.
     let (time, taken) = finish(&mut Windows::new(300, 100, 50), 100, |_| 50);
     assert!((2_000..=2_040).contains(&time), "{time}");

@@ -18,7 +18,7 @@ pub struct MachineBuilder {
 }
 
 impl MachineBuilder {
-    /// The largest number of devices of a machine: more than any server has, few enough for the planner's tables.
+    /// Maximum number of devices of a machine: more than any server has, few enough for the planner's tables.
     pub const MAX_DEVICES: usize = 512;
 
     /// Returns a builder without devices.
@@ -29,7 +29,7 @@ impl MachineBuilder {
     /// Adds a device. `number` is its number among its kind; the default is the next one.
     ///
     /// # Errors
-    /// `Unprintable`, `Twice` for a name that is taken, `TooMany` above [`Self::MAX_DEVICES`].
+    /// Returns `Unprintable`, `Twice` for a name that is taken, or `TooMany` above [`Self::MAX_DEVICES`].
     pub fn add(
         &mut self,
         name: &str,
@@ -62,7 +62,7 @@ impl MachineBuilder {
     /// Links two devices by name.
     ///
     /// # Errors
-    /// `Unknown` with the most similar name, `SelfLoop`.
+    /// Returns `Unknown` with the most similar name, or `SelfLoop`.
     pub fn link(
         &mut self,
         [a, b]: [&str; 2],
@@ -111,7 +111,7 @@ impl MachineBuilder {
     /// Validates and returns the machine.
     ///
     /// # Errors
-    /// `Without`, `Cycle` or `Apart`, with the names of the devices.
+    /// Returns `Without`, or `Cycle` or `Apart` with the names of the devices.
     pub fn build(self) -> Result<Machine, MachineError> {
         let machine = Machine { devices: self.devices, links: self.links };
         let (gpus, nics) = (machine.gpus(), machine.nics());

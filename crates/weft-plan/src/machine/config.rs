@@ -69,7 +69,7 @@ impl MachineConfig {
     /// Builds the machine from the counts, or from devices and links.
     ///
     /// # Errors
-    /// The errors of [`MachineBuilder`].
+    /// Returns the errors of [`MachineBuilder`].
     pub fn build(&self) -> Result<Machine, MachineError> {
         let mut machine = MachineBuilder::new();
         if self.devices.is_empty() {
@@ -94,10 +94,10 @@ impl MachineConfig {
     }
 
     fn by_counts(&self, machine: &mut MachineBuilder) -> Result<(), MachineError> {
-        let most = MachineBuilder::MAX_DEVICES;
+        let max = MachineBuilder::MAX_DEVICES;
         let got = self.gpus as usize + self.nics as usize;
-        if got > most {
-            return Err(MachineError::TooMany { got, most });
+        if got > max {
+            return Err(MachineError::TooMany { got, most: max });
         }
         let sockets = if self.gpus > 1 { 2 } else { 1 };
         for socket in 0..sockets {

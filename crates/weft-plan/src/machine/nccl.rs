@@ -43,18 +43,20 @@ pub enum NcclError {
     Machine(#[from] MachineError),
 }
 
-/// The largest number of XML nodes in a file: more than the 4,096 of NCCL's own reader.
+/// Maximum number of XML nodes in a file: more than the 4,096 of NCCL's own reader.
 const MAX_NODES: u32 = 20_000;
-/// The deepest nesting of PCI bridges; real ones nest a few deep.
+/// Maximum nesting of PCI bridges; real machines have a few levels.
 const MAX_DEPTH: u32 = 32;
-/// NCCL's rate between sockets in Gb/s: 10 GB/s, AMD's 16 GB/s (`graph/topo.h`).
+/// NCCL's rate between sockets in Gb/s: 10 GB/s (`graph/topo.h`).
 const SOCKET_GBPS: u64 = 80;
+/// The same for AMD's sockets: 16 GB/s.
 const AMD_SOCKET_GBPS: u64 = 128;
 
 /// Reads a machine from NCCL's topology XML.
 ///
 /// # Errors
-/// `Xml` with line and column; `Element` with line and element; `Machine` if the devices do not form a valid machine.
+/// Returns `Xml` with line and column, `Element` with line and element, or `Machine` if the devices do not form a valid
+/// machine.
 pub fn read_nccl(text: &str) -> Result<Machine, NcclError> {
     let options = ParsingOptions { nodes_limit: MAX_NODES, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)

@@ -47,32 +47,35 @@ pub struct Path {
     pub closeness: PathType,
 }
 
-/// The widest paths, and of those the shortest, between all devices. A path never passes another GPU or a NIC,
-/// because those forward only under software control.
+/// The best paths from every GPU and NIC: those with the highest rate and, among these, the nearest kind and then the
+/// fewest links. A path never passes another GPU or a NIC, because those forward only under software control.
 #[derive(Clone, Debug)]
 pub struct Reach {
+    /// Number of devices.
     count: usize,
-    ways: Vec<Option<Path>>,
+    /// `paths[from * count + to]`.
+    paths: Vec<Option<Path>>,
 }
 
 impl Reach {
-    /// Searches paths from every GPU and NIC.
+    /// Searches paths from every GPU and every NIC of a rail ([`Machine::nics`]).
     pub fn new(machine: &Machine) -> Self {
         let count = machine.devices.len();
-        let mut ways = vec![None; count * count];
+        let mut paths = vec![None; count * count];
         for from in machine.gpus().into_iter().chain(machine.nics()) {
-            search(machine, from, &mut ways[from.0 * count..][..count]);
+            search(machine, from, &mut paths[from.0 * count..][..count]);
         }
-        Self { count, ways }
+        Self { count, paths }
     }
 
-    /// Returns the path from a GPU or NIC to a device; `None` if they are not connected.
+    /// Returns the path from a GPU or a rail's NIC to a device; `None` if they are not connected or equal, or for any
+    /// other `from`.
     ///
     /// # Panics
     /// If the machine has no such device.
     pub fn between(&self, from: DeviceId, to: DeviceId) -> Option<Path> {
         assert!(to.0 < self.count, "no device {}", to.0);
-        self.ways[from.0 * self.count + to.0]
+        self.paths[from.0 * self.count + to.0]
     }
 }
 
@@ -80,16 +83,16 @@ impl Reach {
 type Rank = (u64, Reverse<PathType>, Reverse<u32>);
 
 /// Dijkstra's search, with the width of a path instead of its length.
-fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Path>]) {
+fn search(machine: &Machine, from: DeviceId, paths: &mut [Option<Path>]) {
     let mut heap: BinaryHeap<(Rank, usize, u32, u32)> = BinaryHeap::new();
     heap.push(((u64::MAX, Reverse(PathType::Nvlink), Reverse(0)), from.0, 0, 0));
-    let mut done = vec![false; ways.len()];
+    let mut done = vec![false; paths.len()];
     while let Some(((width, Reverse(closeness), Reverse(hops)), at, switches, cpus)) = heap.pop() {
         if core::mem::replace(&mut done[at], true) {
             continue;
         }
         if at != from.0 {
-            ways[at] = BitRate::bps(width).map(|rate| Path { rate, hops, closeness });
+            paths[at] = BitRate::bps(width).map(|rate| Path { rate, hops, closeness });
             if matches!(machine.devices[at].kind, DeviceKind::Gpu | DeviceKind::Nic) {
                 continue;
             }
@@ -99,15 +102,18 @@ fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Path>]) {
             let kind = machine.devices[next].kind;
             let switches = switches + u32::from(kind == DeviceKind::PciSwitch);
             let cpus = cpus + u32::from(kind == DeviceKind::Cpu);
-            let over = match (cpus, switches) {
+            let closeness_at_next = match (cpus, switches) {
                 (2.., _) => PathType::System,
                 (1, _) => PathType::HostBridge,
                 (0, 2..) => PathType::Switches,
                 (0, _) if link.kind == LinkKind::Nvlink => PathType::Nvlink,
                 (0, _) => PathType::OneSwitch,
             };
-            let rank =
-                (width.min(link.rate.as_bps()), Reverse(closeness.max(over)), Reverse(hops + 1));
+            let rank = (
+                width.min(link.rate.as_bps()),
+                Reverse(closeness.max(closeness_at_next)),
+                Reverse(hops + 1),
+            );
             heap.push((rank, next, switches, cpus));
         }
     }

@@ -53,7 +53,7 @@ pub enum MachineError {
     TooMany {
         /// Number of devices.
         got: usize,
-        /// Largest allowed number.
+        /// Maximum number.
         most: usize,
     },
 }

@@ -53,11 +53,14 @@ pub enum PortTableError {
 /// `source`, `destination` and `source_port` are read. A field must not contain line breaks.
 ///
 /// # Errors
-/// The first fault, with its line.
+/// Returns the first fault, with its line.
 pub fn read_port_csv(text: &str) -> Result<Vec<PlannedPort>, PortTableError> {
     let heading = Heading::of(text)?;
-    let (source, destination, port) =
-        (heading.place("source")?, heading.place("destination")?, heading.place("source_port")?);
+    let (source, destination, port) = (
+        heading.required("source")?,
+        heading.required("destination")?,
+        heading.required("source_port")?,
+    );
     rows(text)
         .map(|row| {
             let row = row?;
@@ -75,10 +78,10 @@ pub fn read_port_csv(text: &str) -> Result<Vec<PlannedPort>, PortTableError> {
 /// ports; the column is ignored.
 ///
 /// # Errors
-/// The first fault, with its line.
+/// Returns the first fault, with its line.
 pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
     let heading = Heading::of(text)?;
-    let (source, destination) = (heading.place("source")?, heading.place("destination")?);
+    let (source, destination) = (heading.required("source")?, heading.required("destination")?);
     let [from, to, rail, to_rail, queue_pair, nic_port, port, path] =
         ["from", "to", "rail", "to_rail", "queue_pair", "nic_port", "source_port", "path"]
             .map(|column| heading.find(column));
@@ -91,7 +94,7 @@ pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
             if given.is_empty() { address.to_string() } else { given.to_owned() }
         };
         let path = row.text(path).split(PATH_SEPARATOR).filter(|switch| !switch.is_empty());
-        let mut made = PortRow {
+        let mut parsed = PortRow {
             from: name(from, source),
             to: name(to, destination),
             rail: row.number(rail, "rail")?,
@@ -104,8 +107,8 @@ pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
             flow_label: 0,
             path: path.map(str::to_owned).collect(),
         };
-        made.set_port(row.number(port, "port")?);
-        Ok(made)
+        parsed.set_port(row.number(port, "port")?);
+        Ok(parsed)
     };
     rows(text).map(row).collect()
 }
@@ -126,7 +129,7 @@ impl<'a> Heading<'a> {
         self.names.iter().position(|name| name == column)
     }
 
-    fn place(&self, column: &'static str) -> Result<usize, PortTableError> {
+    fn required(&self, column: &'static str) -> Result<usize, PortTableError> {
         let lacks = || PortTableError::Column { column, heading: self.line.to_owned() };
         self.find(column).ok_or_else(lacks)
     }
@@ -184,7 +187,7 @@ fn fields(line: usize, text: &str) -> Result<Vec<String>, PortTableError> {
                     quoted.split_once('"').ok_or(PortTableError::Quotation { line })?;
                 field.push_str(part);
                 rest = after;
-                // A doubled quotation mark stands for one.
+                // A doubled quotation mark is one quotation mark of the field.
                 let Some(more) = after.strip_prefix('"') else { break };
                 field.push('"');
                 quoted = more;
@@ -227,8 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_read_back_as_they_were_written_and_those_without_a_plan_are_called_by_their_addresses()
-    {
+    fn rows_read_back_as_they_were_written_and_unnamed_ends_are_named_by_their_addresses() {
         let text = alloc::format!(
             "{HEADING}\n\"a, \"\"b\"\"\",c,1,2,3,4,10.0.0.1,10.0.0.2,49152,16385,l0 > s1 > l1\n"
         );
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn an_invalid_table_is_refused_with_the_line_of_the_fault() {
         let row = |source: &str, port: &str| {
             alloc::format!("{HEADING}\na,b,0,0,0,0,{source},10.0.0.2,{port},1,\n")
         };

@@ -39,9 +39,10 @@ pub fn bound(fabric: &Fabric<'_>, flows: &[Flow]) -> Bound {
     best
 }
 
+/// The sets of nodes that are connected over switches up to a tier.
 struct Sets {
     tier: u8,
-    /// The lowest node of each node's set.
+    /// By node, the lowest node of its set.
     of: Vec<u32>,
 }
 
@@ -64,7 +65,7 @@ impl Sets {
 
     fn highest(&self, fabric: &Fabric<'_>, flows: &[Flow], inward: bool, best: Bound) -> Bound {
         let topology = fabric.topology();
-        // (flows, links) by set and, for incoming flows, by the plane they come from.
+        // Numbers of flows and links, by set and, for incoming flows, by the plane that they come from.
         let planes = if inward { topology.planes() as usize } else { 1 };
         let mut borders = vec![(0u64, 0u64); self.of.len() * planes];
         let border = |node: NodeId, switch: NodeId| {
@@ -96,8 +97,8 @@ impl Sets {
                 (Bound { flows, at: None, crossing, links }, set)
             },
         );
-        let above = bounds.filter(|(bound, _)| bound.flows > best.flows);
-        let highest = above.max_by_key(|(bound, set)| (bound.flows, core::cmp::Reverse(*set)));
+        let higher = bounds.filter(|(bound, _)| bound.flows > best.flows);
+        let highest = higher.max_by_key(|(bound, set)| (bound.flows, core::cmp::Reverse(*set)));
         highest
             .map_or(best, |(bound, set)| Bound { at: Some(self.switch_of(topology, set)), ..bound })
     }
@@ -108,6 +109,7 @@ impl Sets {
     }
 }
 
+/// Merges the sets of two nodes.
 pub(super) fn join(sets: &mut [u32], a: u32, b: u32) {
     let (a, b) = (root(sets, a), root(sets, b));
     sets[a.max(b) as usize] = a.min(b);

@@ -25,7 +25,7 @@ pub struct Colouring {
 const NO_EDGE: u32 = u32::MAX;
 const BLOCKED: u32 = u32::MAX - 1;
 const UNCOLOURED: u32 = u32::MAX;
-/// Largest number of colour pairs tried for an edge when colours are blocked.
+/// Maximum number of colour pairs tried for an edge when colours are blocked.
 const MAX_PAIRS: usize = 64;
 
 impl Colouring {

@@ -11,7 +11,7 @@ use super::hops::{Hops, Next};
 use super::{Entropy, Flow, PlanError};
 use crate::cluster::Network;
 
-/// The largest number of links of a path: up and down eight tiers.
+/// Maximum number of links of a path after the host's own: up and down eight tiers.
 pub(super) const MAX_PATH_LINKS: usize = 16;
 
 /// A network prepared for repeated path computations.
@@ -80,7 +80,7 @@ impl<'a> Fabric<'a> {
     /// Prepares a network with failed links or switches, for the ports and protocol of `entropy`.
     ///
     /// # Errors
-    /// `Entropy` for an invalid range of ports, `Routes` for a network that is too large.
+    /// Returns `Entropy` for an invalid range of ports, or `Routes` for a network that is too large.
     ///
     /// # Panics
     /// If the network's parts do not belong to one topology.
@@ -266,7 +266,7 @@ impl<'a> Fabric<'a> {
         if switch.weighted {
             let weight = |link| self.weights.get(link).copied().unwrap_or(1);
             let weights: Vec<u32> = links.iter().map(weight).collect();
-            // A group whose weights are all zero forwards nothing; its first link stands for none.
+            // A group whose weights are all zero forwards nothing; the first link is returned for it.
             return switch.direct.select_weighted(&tuple(), &weights).unwrap_or(0);
         }
         if let Some(hash) = &switch.linux {

@@ -143,12 +143,12 @@ impl Hops {
     }
 }
 
-/// Returns the set of more than half of the groups, if there is one (Boyer and Moore 1981).
+/// Returns the set that more than half of the groups have, or an arbitrary one if there is none (Boyer and Moore 1981).
 fn most_frequent(sets: &[Set]) -> Set {
-    let count = |(most, lead), &set| match lead {
+    let count = |(candidate, lead), &set| match lead {
         0 => (set, 1),
-        _ if set == most => (most, lead + 1),
-        _ => (most, lead - 1),
+        _ if set == candidate => (candidate, lead + 1),
+        _ => (candidate, lead - 1),
     };
     sets.iter().fold((HOST, 0usize), count).0
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_are_those_of_the_routes_whatever_has_failed() {
+    fn hops_are_those_of_the_routes_with_any_failures() {
         let shapes = [
             TopologyConfig::FatTree(FatTree { hosts: 54, tiers: 3, ..FatTree::default() }),
             TopologyConfig::FatTree(FatTree { hosts: 128, tiers: 3, ..FatTree::default() }),

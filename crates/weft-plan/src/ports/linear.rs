@@ -56,12 +56,12 @@ impl Solver {
     /// addresses, base port and switch seeds: relative path control. It returns at most `count` changes; the
     /// first is zero.
     pub fn disjoint(&self, count: usize) -> Vec<u16> {
-        let most = 1usize << self.rank().min(16);
+        let max_changes = 1usize << self.rank().min(16);
         let combine = |number: usize| {
             let chosen = self.basis.iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1);
             chosen.fold(0, |all, (_, &(_, port))| all ^ port)
         };
-        (0..count.min(most)).map(combine).collect()
+        (0..count.min(max_changes)).map(combine).collect()
     }
 
     fn reduce(&self, mut image: u64, mut port: u16) -> (u64, u16) {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn solutions_solve_and_what_has_none_has_none() {
+    fn a_port_is_found_if_and_only_if_one_exists() {
         for seed in 0..300 {
             let mut rng = Seed(seed).child("matrix", 0).rng();
             let (rows, count) = (1 + rng.below(10), 1 + rng.index(10));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_offsets_part_every_pair_of_flows_whatever_addresses_and_seed() {
+    fn disjoint_offsets_separate_every_pair_of_flows_for_any_addresses_and_seed() {
         for &algorithm in HashAlgorithm::ALL.iter().filter(|algorithm| algorithm.is_affine()) {
             let index = |seed, src, port: u16| {
                 let switch = SwitchHash { algorithm, seed, rotate: 3 };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_small_offsets_part_four_flows_of_a_crc_but_not_of_its_upper_bits() {
+    fn the_papers_small_offsets_do_not_separate_four_flows_for_every_rotation() {
         // Section 3.4 takes δ = 1 to 4 with H(δ) ≠ H(0); this condition covers neither pairs nor index bits.
         let index = |rotate, port| {
             let switch = SwitchHash { algorithm: HashAlgorithm::Crc16Bisync, seed: 1, rotate };

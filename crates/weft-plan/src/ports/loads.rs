@@ -10,7 +10,7 @@ use super::{Fabric, Flow};
 /// The number of flows on each link between switches. Host cables are excluded, because ports do not change their load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loads {
-    /// Number of flows by link.
+    /// By link, its number of flows.
     pub of_link: Vec<u32>,
     /// The busiest link; `None` if no flow passes between switches.
     pub worst: Option<LinkId>,
@@ -37,9 +37,9 @@ pub fn loads(fabric: &Fabric<'_>, flows: &[Flow], ports: &[u16]) -> Loads {
     }
     let mut alone = 0;
     for (&flow, &port) in flows.iter().zip(ports) {
-        let mut most = 0;
-        follow(fabric, flow, port, |link| most = most.max(of_link[link.index()]));
-        alone += usize::from(most <= 1);
+        let mut busiest = 0;
+        follow(fabric, flow, port, |link| busiest = busiest.max(of_link[link.index()]));
+        alone += usize::from(busiest <= 1);
     }
     let worst = (0..).zip(&of_link).max_by_key(|&(link, &load)| (load, core::cmp::Reverse(link)));
     let worst = worst.filter(|(_, load)| **load > 0).map(|(link, _)| LinkId(link));

@@ -15,7 +15,7 @@ use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
 /// Limits of the search for ports where equations have no solution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Largest number of ports tried for one flow.
+    /// Maximum number of ports tried for one flow.
     pub tries: u32,
     /// Approximate number of ports tried for all flows together.
     pub total: u64,
@@ -29,7 +29,7 @@ impl Default for Effort {
     }
 }
 
-/// Number of flows by the way their ports were found.
+/// Numbers of flows by the method that found their ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PortSources {
@@ -43,7 +43,7 @@ pub struct PortSources {
     pub fitted: usize,
 }
 
-/// Number of neighbours of its pair with which a flow must not share a port.
+/// Maximum number of flows of its pair, before it and after it, with which a flow must not share a port.
 const MAX_NEIGHBOURS: usize = 64;
 
 /// The ports of all flows.
@@ -53,7 +53,7 @@ pub struct Plan {
     pub ports: Vec<u16>,
     /// The lower bound of the busiest link's load.
     pub bound: Bound,
-    /// Number of flows by the way their ports were found.
+    /// Numbers of flows by the method that found their ports.
     pub how: PortSources,
 }
 
@@ -61,7 +61,7 @@ pub struct Plan {
 /// equal ports. Consecutive flows of one pair of hosts have different ports.
 ///
 /// # Errors
-/// `NoSuch`, `NoRoute` or `TooLong` for the first flow that cannot be sent.
+/// Returns `NoSuch`, `NoRoute` or `TooLong` for the first flow that cannot be sent.
 pub fn plan(
     fabric: &Fabric<'_>,
     flows: &[Flow],
@@ -83,8 +83,8 @@ pub fn plan(
         solvers: Solvers::default(),
     };
     let targets = targets(fabric, flows);
-    let left = planner.realise(targets.as_deref());
-    planner.fit(&left, bound.flows);
+    let unrealised = planner.realise(targets.as_deref());
+    planner.fit(&unrealised, bound.flows);
     planner.repair(bound.flows);
     Ok(Plan { ports: planner.ports, bound, how: planner.how })
 }
@@ -131,12 +131,12 @@ fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
 
 /// The links between switches that each flow takes with its port.
 struct Paths {
-    /// Number of places for each flow.
+    /// Number of entries for each flow.
     longest: usize,
     links: Vec<LinkId>,
 }
 
-/// The mark after a path's last link.
+/// The entry after a path's last link.
 const END: LinkId = LinkId(u32::MAX);
 
 impl Paths {
@@ -145,15 +145,15 @@ impl Paths {
     }
 
     fn of(&self, flow: usize) -> &[LinkId] {
-        let places = &self.links[flow * self.longest..][..self.longest];
-        let len = places.iter().position(|&link| link == END).unwrap_or(places.len());
-        &places[..len]
+        let entries = &self.links[flow * self.longest..][..self.longest];
+        let len = entries.iter().position(|&link| link == END).unwrap_or(entries.len());
+        &entries[..len]
     }
 
     fn set(&mut self, flow: usize, links: &[LinkId]) {
-        let places = &mut self.links[flow * self.longest..][..self.longest];
-        places[..links.len()].copy_from_slice(links);
-        places[links.len()..].fill(END);
+        let entries = &mut self.links[flow * self.longest..][..self.longest];
+        entries[..links.len()].copy_from_slice(links);
+        entries[links.len()..].fill(END);
     }
 }
 
@@ -180,24 +180,24 @@ struct Solvers {
 }
 
 impl Solvers {
-    fn of(&mut self, fabric: &Fabric<'_>, way: &[Affine]) -> &Solver {
-        if self.last.0 != way || self.all.is_empty() {
-            let known = self.numbers.get(way).copied();
+    fn of(&mut self, fabric: &Fabric<'_>, choices: &[Affine]) -> &Solver {
+        if self.last.0 != choices || self.all.is_empty() {
+            let known = self.numbers.get(choices).copied();
             let number = known.unwrap_or_else(|| {
-                self.all.push(solver(fabric, way));
-                self.numbers.insert(way.to_vec(), self.all.len() - 1);
+                self.all.push(solver(fabric, choices));
+                self.numbers.insert(choices.to_vec(), self.all.len() - 1);
                 self.all.len() - 1
             });
-            self.last = (way.to_vec(), number);
+            self.last = (choices.to_vec(), number);
         }
         &self.all[self.last.1]
     }
 }
 
-fn solver(fabric: &Fabric<'_>, way: &[Affine]) -> Solver {
+fn solver(fabric: &Fabric<'_>, choices: &[Affine]) -> Solver {
     let mut columns = vec![0u64; fabric.entropy().bits as usize];
     let mut shift = 0;
-    for &affine in way {
+    for &affine in choices {
         for (column, change) in columns.iter_mut().zip(fabric.columns(affine)) {
             *column |= (change as u64) << shift;
         }
@@ -218,15 +218,15 @@ impl Planner<'_> {
     /// Finds ports that meet targets and returns the flows for which it found none.
     fn realise(&mut self, targets: Option<&[Target]>) -> Vec<usize> {
         let Some(targets) = targets else { return (0..self.flows.len()).collect() };
-        let (mut left, mut way, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut unrealised, mut choices, mut links) = (Vec::new(), Vec::new(), Vec::new());
         // The flow's number within its pair, which selects among the ports of one path so that each flow has its own.
         let mut run = 0;
         for (number, target) in targets.iter().enumerate() {
             let continues = number > 0 && self.pair(number) == self.pair(number - 1);
             run = if continues { run + 1 } else { 0 };
-            way.clear();
+            choices.clear();
             links.clear();
-            let port = match self.realise_one(number, target, run, &mut way, &mut links) {
+            let port = match self.realise_one(number, target, run, &mut choices, &mut links) {
                 Outcome::NoChoice => {
                     self.how.without_choice += 1;
                     self.fabric.entropy().port(u32::try_from(run).unwrap_or(0))
@@ -240,14 +240,14 @@ impl Planner<'_> {
                     port
                 }
                 Outcome::Unrealised => {
-                    left.push(number);
+                    unrealised.push(number);
                     continue;
                 }
             };
             // A solved or found port leads over the target's links.
             self.take(number, port, &links);
         }
-        left
+        unrealised
     }
 
     fn realise_one(
@@ -255,7 +255,7 @@ impl Planner<'_> {
         number: usize,
         target: &Target,
         run: usize,
-        way: &mut Vec<Affine>,
+        choices: &mut Vec<Affine>,
         path: &mut Vec<LinkId>,
     ) -> Outcome {
         let (fabric, flow, topology) = (self.fabric, self.flows[number], self.fabric.topology());
@@ -273,7 +273,7 @@ impl Planner<'_> {
                         let base = fabric.choose(at, links, &packet, fabric.entropy().first);
                         wanted |= ((place ^ base) as u64) << shift;
                         shift += affine.bits;
-                        way.push(affine);
+                        choices.push(affine);
                     }
                     None => is_affine = false,
                 }
@@ -287,7 +287,7 @@ impl Planner<'_> {
             return Outcome::NoChoice;
         }
         if is_affine {
-            let solver = self.solvers.of(fabric, way);
+            let solver = self.solvers.of(fabric, choices);
             let silent = solver.silent(u32::try_from(run).unwrap_or(0));
             let port =
                 solver.solve(wanted).map(|change| fabric.entropy().first | (change ^ silent));
@@ -306,10 +306,10 @@ impl Planner<'_> {
     }
 
     /// Finds ports for the remaining flows one by one, on links that are still below the limit.
-    fn fit(&mut self, left: &[usize], limit: u32) {
-        for (place, &number) in left.iter().enumerate() {
+    fn fit(&mut self, unrealised: &[usize], limit: u32) {
+        for (place, &number) in unrealised.iter().enumerate() {
             // A quarter of the budget is reserved for repairs.
-            let tries = self.budget.share((left.len() - place) * 4 / 3, self.effort.tries);
+            let tries = self.budget.share((unrealised.len() - place) * 4 / 3, self.effort.tries);
             let found = self.first_fit(number, Bounds { limit, tries });
             self.how.fitted += 1;
             self.take(number, found.port, found.path.links());

@@ -61,11 +61,12 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the number of ports that one of `flows` may try: its share, with a minimum.
-    pub(super) fn share(self, flows: usize, most: u32) -> u32 {
+    /// Returns the number of ports that one of `flows` may try: its share of the budget, at least `MIN_TRIES`, at most
+    /// `max_tries`.
+    pub(super) fn share(self, flows: usize, max_tries: u32) -> u32 {
         const MIN_TRIES: u64 = 8;
         let share = (self.left / (flows as u64).max(1)).max(MIN_TRIES);
-        u32::try_from(share).unwrap_or(u32::MAX).min(most)
+        u32::try_from(share).unwrap_or(u32::MAX).min(max_tries)
     }
 
     fn spend(&mut self) {
@@ -73,7 +74,7 @@ impl Budget {
     }
 }
 
-/// The state that trials of ports use up.
+/// The budget and the random generator that trials of ports consume.
 pub(super) struct Draws<'a> {
     pub(super) budget: &'a mut Budget,
     pub(super) rng: &'a mut Rng,
@@ -101,12 +102,12 @@ pub(super) fn exact(
     let packet = fabric.packet(flow);
     let fits = |&port: &u16| {
         budget.spend();
-        let mut right = !taken.contains(&port);
+        let mut matches = !taken.contains(&port);
         fabric.walk(flow, &packet, port, |choice| {
-            right = right && target.wanted(fabric, &choice) == Some(choice.index);
-            right
+            matches = matches && target.wanted(fabric, &choice) == Some(choice.index);
+            matches
         });
-        right
+        matches
     };
     fabric.entropy().candidates(rng).take(tries as usize).find(fits)
 }
@@ -124,22 +125,22 @@ pub(super) fn first_fit(
     let (Bounds { limit, tries }, Draws { budget, rng }) = (bounds, draws);
     let packet = fabric.packet(flow);
     // A path is abandoned as soon as one of its links is busier than the busiest link of the best path.
-    let most = Cell::new(u32::MAX);
+    let lowest = Cell::new(u32::MAX);
     let ports = fabric.entropy().candidates(rng).filter(|port| !taken.contains(port));
     let paths = ports.take(tries as usize).filter_map(|port| {
         budget.spend();
-        let path = follow(fabric, flow, &packet, port, |link| loads[link.index()] <= most.get())?;
-        let on = || path.links().iter().map(|link| loads[link.index()]);
-        let cost = (on().max().unwrap_or(0), on().sum());
-        most.set(most.get().min(cost.0));
+        let path = follow(fabric, flow, &packet, port, |link| loads[link.index()] <= lowest.get())?;
+        let link_loads = || path.links().iter().map(|link| loads[link.index()]);
+        let cost = (link_loads().max().unwrap_or(0), link_loads().sum());
+        lowest.set(lowest.get().min(cost.0));
         Some((cost, Found { port, path }))
     });
-    let any = || {
+    let fallback = || {
         let port = fabric.entropy().first;
         let path = follow(fabric, flow, &packet, port, |_| true);
         Found { port, path: path.unwrap_or(Path { links: [LinkId(0); MAX_PATH_LINKS], len: 0 }) }
     };
-    least_busy(paths, limit).unwrap_or_else(any)
+    least_busy(paths, limit).unwrap_or_else(fallback)
 }
 
 /// Returns the links between switches that the flow takes; `None` as soon as `keep` rejects one.

@@ -225,8 +225,8 @@ fn best_of_all(fabric: &Fabric<'_>, flows: &[Flow]) -> u32 {
         };
         for path in first {
             path.iter().for_each(|link| loads[link.index()] += 1);
-            let most = path.iter().map(|link| loads[link.index()]).max().unwrap_or(0);
-            search(rest, loads, worst.max(most), best);
+            let busiest = path.iter().map(|link| loads[link.index()]).max().unwrap_or(0);
+            search(rest, loads, worst.max(busiest), best);
             path.iter().for_each(|link| loads[link.index()] -= 1);
         }
     }
@@ -236,7 +236,7 @@ fn best_of_all(fabric: &Fabric<'_>, flows: &[Flow]) -> u32 {
 }
 
 #[test]
-fn in_small_fabrics_no_choice_of_ports_is_better() {
+fn in_small_fabrics_plans_are_optimal() {
     let entropy = Entropy { bits: 6, ..Entropy::default() };
     for seed in 0..40u64 {
         let mut rng = Seed(seed).child("small", 0).rng();
@@ -275,7 +275,7 @@ fn queue_pairs_of_a_pair_of_hosts_have_different_ports_and_plans_repeat() {
 }
 
 #[test]
-fn flows_that_cannot_be_are_named() {
+fn flows_that_cannot_be_sent_are_named() {
     let network = network(LeafSpine::default().build().unwrap(), HashAlgorithm::Crc32);
     let topology = &network.topology;
     let first = topology.ports(NodeId(0))[0];

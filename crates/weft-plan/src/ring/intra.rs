@@ -71,15 +71,16 @@ pub fn rings_as_listed(machine: &Machine) -> Vec<Ring> {
     (0..nics).map(ring).collect()
 }
 
-/// The remaining cost of a path and its next GPU, for each set of passed GPUs and the last of them.
+/// For a set of passed GPUs and the last of them: the cost of the best rest of the path, and its next GPU.
 type Best = Option<(u64, usize)>;
 
+/// The paths between GPUs, and between GPUs and NICs, of a machine.
 struct Table {
     gpus: Vec<DeviceId>,
     nics: Vec<DeviceId>,
     /// `pairs[a * gpus + b]`: rate, hops, closeness.
     pairs: Vec<(u64, u64, PathType)>,
-    /// `exits[rail][gpu]`.
+    /// `exits[rail][gpu]`: rate, hops and kind of the path between the GPU and the rail's NIC.
     exits: Vec<Vec<(u64, u64, NicPath)>>,
 }
 
@@ -90,9 +91,9 @@ impl Table {
         let mut pairs = Vec::new();
         for &a in &gpus {
             for &b in &gpus {
-                let way = reach.between(a, b);
-                pairs.push(way.map_or((u64::MAX, 0, PathType::Nvlink), |way| {
-                    (way.rate.as_bps(), way.hops.into(), way.closeness)
+                let path = reach.between(a, b);
+                pairs.push(path.map_or((u64::MAX, 0, PathType::Nvlink), |path| {
+                    (path.rate.as_bps(), path.hops.into(), path.closeness)
                 }));
             }
         }
@@ -106,26 +107,28 @@ impl Table {
     /// Returns, for each GPU, the better of its direct path to the NIC and the path through the GPU next to the NIC.
     fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, NicPath)> {
         let direct = |&gpu: &DeviceId| {
-            let way = reach.between(nic, gpu).expect("a machine hangs together");
-            (way.rate.as_bps().min(nic_rate), u64::from(way.hops), way.closeness)
+            let path = reach.between(nic, gpu).expect("a machine hangs together");
+            (path.rate.as_bps().min(nic_rate), u64::from(path.hops), path.closeness)
         };
-        let ways: Vec<_> = self.gpus.iter().map(direct).collect();
-        let nearest = |&gpu: &usize| (ways[gpu].2, ways[gpu].1);
-        let proxy = (0..ways.len()).min_by_key(nearest).expect("a machine has a GPU");
+        let direct_paths: Vec<_> = self.gpus.iter().map(direct).collect();
+        let nearest = |&gpu: &usize| (direct_paths[gpu].2, direct_paths[gpu].1);
+        let proxy = (0..direct_paths.len()).min_by_key(nearest).expect("a machine has a GPU");
         let best = |(gpu, &(rate, hops, closeness)): (usize, &(u64, u64, PathType))| {
             let (peer_rate, peer_hops, over) = self.pair(gpu, proxy);
-            let through = peer_rate.min(ways[proxy].0);
+            let through = peer_rate.min(direct_paths[proxy].0);
             let is_better = gpu != proxy
                 && over == PathType::Nvlink
                 && closeness >= PathType::HostBridge
-                && closeness > ways[proxy].2
+                && closeness > direct_paths[proxy].2
                 && through >= rate;
             match is_better {
-                true => (through, peer_hops + ways[proxy].1, NicPath::Through(self.gpus[proxy])),
+                true => {
+                    (through, peer_hops + direct_paths[proxy].1, NicPath::Through(self.gpus[proxy]))
+                }
                 false => (rate, hops, NicPath::Direct(closeness)),
             }
         };
-        ways.iter().enumerate().map(best).collect()
+        direct_paths.iter().enumerate().map(best).collect()
     }
 
     fn pair(&self, a: usize, b: usize) -> (u64, u64, PathType) {
@@ -205,21 +208,21 @@ impl Table {
         Some(path)
     }
 
-    /// Returns a greedy path: it starts at the GPU nearest to the NIC and always goes on to the GPU with the
-    /// highest rate.
+    /// Returns a greedy path: it starts at the GPU nearest to the NIC and continues at each step with the GPU that it
+    /// reaches at the highest rate.
     fn greedy_path(&self, rail: usize, shared: impl Fn(usize, usize) -> u64) -> Vec<usize> {
         let count = self.gpus.len();
         let nearest =
             |&gpu: &usize| (core::cmp::Reverse(self.exits[rail][gpu].0), self.exits[rail][gpu].1);
         let start = (0..count).min_by_key(nearest).expect("a machine has a GPU");
-        let mut left: Vec<usize> = (0..count).map(|gpu| (start + gpu) % count).collect();
-        let mut path = vec![left.remove(0)];
-        while !left.is_empty() {
+        let mut remaining: Vec<usize> = (0..count).map(|gpu| (start + gpu) % count).collect();
+        let mut path = vec![remaining.remove(0)];
+        while !remaining.is_empty() {
             let last = path[path.len() - 1];
             // The first of equals wins, so that equal links keep the numeric order.
-            let rank = |&at: &usize| (shared(last, left[at]), core::cmp::Reverse(at));
-            let next = (0..left.len()).max_by_key(rank).expect("not empty");
-            path.push(left.remove(next));
+            let rank = |&at: &usize| (shared(last, remaining[at]), core::cmp::Reverse(at));
+            let next = (0..remaining.len()).max_by_key(rank).expect("not empty");
+            path.push(remaining.remove(next));
         }
         path
     }

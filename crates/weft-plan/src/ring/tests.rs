@@ -111,8 +111,8 @@ fn best_rate(machine: &Machine) -> u64 {
         orders = orders
             .iter()
             .flat_map(|order: &Vec<_>| {
-                let left = gpus.iter().filter(|gpu| !order.contains(*gpu));
-                left.map(|&gpu| [order.as_slice(), &[gpu]].concat()).collect::<Vec<_>>()
+                let remaining = gpus.iter().filter(|gpu| !order.contains(*gpu));
+                remaining.map(|&gpu| [order.as_slice(), &[gpu]].concat()).collect::<Vec<_>>()
             })
             .collect();
     }

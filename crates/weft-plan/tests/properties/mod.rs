@@ -14,17 +14,17 @@ use weft_plan::traffic::queue_pairs;
 use weft_topo::Failures;
 use weft_units::Seed;
 
-/// Rings and ports are planned for clusters up to this many devices and switches.
-const SMALL: usize = 64;
+/// Maximum number of devices of a machine for which rings and ports are planned.
+const MAX_DEVICES: usize = 64;
 
-/// Reads NCCL's topology, holds what a machine promises, and says whether it was one.
+/// Parses NCCL's topology and checks the rings of the machine. Returns `true` if it is a machine.
 pub fn nccl(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let machine = match read_nccl(&text) {
         Ok(machine) => machine,
         Err(error) => return refused(&error.to_string()),
     };
-    if machine.devices().len() <= SMALL {
+    if machine.devices().len() <= MAX_DEVICES {
         check_rings(&machine);
     }
     true
@@ -42,8 +42,8 @@ fn check_rings(machine: &Machine) {
     roxmltree::Document::parse(&graph).expect("what is written is XML");
 }
 
-/// Reads a cluster, plans rings and ports on it, and says whether it was one. Shapes are only read:
-/// a digit makes them huge.
+/// Parses a cluster and plans rings and ports on it. Returns `true` if it is a cluster. Shapes are only parsed, because
+/// one digit more makes them huge.
 pub fn cluster(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let config: ClusterConfig = match toml::from_str(&text) {
@@ -54,7 +54,7 @@ pub fn cluster(bytes: &[u8]) -> bool {
         Ok(machine) => machine,
         Err(error) => return refused(&error.to_string()),
     };
-    if config.network.is_some() || machine.devices().len() > SMALL {
+    if config.network.is_some() || machine.devices().len() > MAX_DEVICES {
         return true;
     }
     match config.build(machine) {
@@ -79,8 +79,8 @@ fn check_plan(cluster: &Cluster) -> bool {
     true
 }
 
-/// Reads a port table, holds that no port is zero and that all rows of it read back as they are written, and says
-/// whether it was one.
+/// Parses a port table and checks that no port is zero and that all rows read back as they are written. Returns `true`
+/// if it is a table.
 pub fn ports(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(rows) = read_port_rows(&text) {

@@ -25,7 +25,7 @@ const TUN_F_TSO_ECN: c_ulong = 0x08;
 const TUN_F_USO4: c_ulong = 0x20;
 const TUN_F_USO6: c_ulong = 0x40;
 
-/// Sets of offloads, best first: USO came with Linux 6.2.
+/// Sets of offloads in order of preference: USO came with Linux 6.2.
 const OFFLOADS: [c_ulong; 3] = [
     TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6,
     TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN,
@@ -36,7 +36,7 @@ const OFFLOADS: [c_ulong; 3] = [
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) fd: OwnedFd,
-    /// The kernel's name of it.
+    /// The kernel's name of the interface.
     pub(super) name: String,
     /// `true` if the kernel accepts unsegmented UDP frames.
     pub(super) takes_uso: bool,

@@ -22,14 +22,14 @@ use crate::frame::{Frame, Pool};
 use crate::readiness::{Readiness, Watch};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Port, PortCounters, PortError, Sent};
 
-/// Maximum number of invalid frames skipped by one call, so that others get their turn.
-const BAD_FRAMES_A_CALL: usize = 64;
+/// Maximum number of invalid frames skipped by one call, so that other ports are not delayed.
+const MAX_BAD_FRAMES_PER_CALL: usize = 64;
 
-/// The shortest frame: a virtio header and one of Ethernet.
-const SHORTEST: u32 = HEADER_LEN + 14;
+/// Length of the shortest frame, bytes: a virtio header and an Ethernet header.
+const MIN_FRAME: u32 = HEADER_LEN + 14;
 
 /// The interval at which unused buffers are freed.
-const TRIM: Duration = Duration::from_secs(1);
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A tenant's TAP interface.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub struct TapPort {
     taken: Slab<Frame>,
     taken_memory: usize,
     claimed: Slab<Frame>,
-    /// Completed and not yet written.
+    /// The frames completed and not yet written, in order.
     waiting: VecDeque<Frame>,
-    /// Memory of claimed and waiting frames.
+    /// Bytes of memory of claimed and waiting frames.
     claimed_memory: usize,
     watch: Watch,
     ability: Ability,
@@ -54,8 +54,9 @@ pub struct TapPort {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// Frames are written to the interface.
     Up,
-    /// `true` if the tenant has set its interface down. Retried at the next `service`.
+    /// The tenant has set its interface down; writing is retried at the next `service`.
     Down,
     /// The interface was deleted.
     Gone,
@@ -65,7 +66,7 @@ impl TapPort {
     /// Creates the interface, or opens it if it exists and no other process uses it.
     ///
     /// # Errors
-    /// `BadName`; `Io` with what was refused: no such namespace, no privilege, interface in use.
+    /// `BadName`; `Io` with the refused operation: no such namespace, no privilege, interface in use.
     pub fn open(config: &TapConfig) -> Result<Self, PortError> {
         let device = device::open(config)?;
         let readiness = Readiness::new()?;
@@ -121,8 +122,8 @@ impl TapPort {
         }
     }
 
-    /// Handles that the interface was deleted: reports it once, and stops watching it.
-    fn gone(&mut self, error: io::Error) -> PortError {
+    /// Handles the deletion of the interface: stops watching it, drops waiting frames and returns the error to report.
+    fn on_deleted(&mut self, error: io::Error) -> PortError {
         self.state = State::Gone;
         self.readiness.remove(&self.device.fd);
         self.watch = Watch::Paused;
@@ -178,7 +179,7 @@ impl TapPort {
                 // The kernel found that the header does not fit the frame.
                 Err(Errno::INVAL) => self.counters.bad_header += 1,
                 Err(errno @ (Errno::BADFD | Errno::NXIO | Errno::NODEV)) => {
-                    return Err(self.gone(errno.into()));
+                    return Err(self.on_deleted(errno.into()));
                 }
                 Err(_) => self.counters.lost += 1,
             }
@@ -195,7 +196,7 @@ impl Port for TapPort {
     }
 
     fn service(&mut self, now: Instant) -> Result<(), PortError> {
-        if now.since(self.trimmed) >= TRIM {
+        if now.since(self.trimmed) >= TRIM_INTERVAL {
             self.trimmed = now;
             self.pool.trim();
             // It may have been set up again.
@@ -212,13 +213,13 @@ impl Port for TapPort {
         if self.watch == Watch::Paused {
             return Ok(None);
         }
-        for _ in 0..BAD_FRAMES_A_CALL {
+        for _ in 0..MAX_BAD_FRAMES_PER_CALL {
             let frame = match self.read_frame() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(None),
-                Err(error) => return Err(self.gone(error)),
+                Err(error) => return Err(self.on_deleted(error)),
             };
-            if frame.len() < SHORTEST {
+            if frame.len() < MIN_FRAME {
                 self.counters.bad_frame += 1;
                 self.pool.put(frame);
                 continue;
@@ -267,7 +268,7 @@ impl Port for TapPort {
         let held = self.claimed.len() + self.waiting.len() + spare;
         let memory = self.claimed_memory + spare_memory;
         let full = held >= self.limits.frames || memory >= self.limits.bytes;
-        if full || self.state != State::Up || !(SHORTEST..=crate::MAX_FRAME).contains(&len) {
+        if full || self.state != State::Up || !(MIN_FRAME..=crate::MAX_FRAME).contains(&len) {
             self.counters.no_buffer += 1;
             return None;
         }

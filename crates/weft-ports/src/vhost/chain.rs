@@ -1,5 +1,5 @@
 //! Descriptor chains (virtio 1.2, 2.7) of a guest that may be hostile: each index, address and
-//! length is checked against the guest's memory before use, and a walk ends after [`LONGEST`]
+//! length is checked against the guest's memory before use, and a walk ends after [`MAX_DESCRIPTORS`]
 //! descriptors.
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
@@ -9,7 +9,7 @@ mod proofs;
 
 /// Maximum number of descriptors of a chain. The longest useful chains have one for each page of a
 /// frame of 64 KiB.
-pub(super) const LONGEST: usize = 1_024;
+pub(super) const MAX_DESCRIPTORS: usize = 1_024;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
@@ -39,7 +39,7 @@ pub enum Purpose {
 #[non_exhaustive]
 pub enum ChainError {
     /// The chain has more than 1,024 descriptors: probably a loop.
-    #[error("a descriptor chain that loops, or of more than {LONGEST} descriptors")]
+    #[error("a descriptor chain that loops, or of more than {MAX_DESCRIPTORS} descriptors")]
     Loop,
     /// A descriptor index is beyond the table.
     #[error("descriptor {index} of a table of {size}")]
@@ -122,7 +122,7 @@ pub fn walk(
 ) -> Result<u32, ChainError> {
     let (mut table, mut size, mut index) = (table, u32::from(size), head);
     let (mut total, mut indirect) = (0_u32, false);
-    for _ in 0..=LONGEST {
+    for _ in 0..=MAX_DESCRIPTORS {
         if u32::from(index) >= size {
             return Err(ChainError::OutOfTable { index: u32::from(index), size });
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_virtio_forbids_is_refused_by_name() {
+    fn each_violation_of_virtio_has_its_own_error() {
         let refused = |fields: &[(u64, u32, u16, u16)], purpose| {
             let mut guest = Guest::new();
             for (index, &fields) in fields.iter().enumerate() {
@@ -287,7 +287,7 @@ mod tests {
         ] {
             assert_eq!(refused(&[table], sent), ChainError::Indirect);
         }
-        // One that lies outside.
+        // A descriptor outside the guest's memory.
         assert!(matches!(
             refused(&[(0x20_0000, 16, INDIRECT, 0)], sent),
             ChainError::OutOfMemory { .. }

@@ -36,7 +36,8 @@ pub(super) const SENDS: usize = 1;
 /// The bit of a kick, call or error request without a descriptor.
 const NO_FILE: u64 = 1 << 8;
 
-/// The offloads that either side may leave to the other, if negotiated.
+/// The bits of the features that the device offers: the ring's formats, and the offloads that either side may leave to
+/// the other, if negotiated.
 #[rustfmt::skip]
 const OFFERED: &[u32] = &[
     VIRTIO_F_VERSION_1, VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC, VIRTIO_NET_F_MRG_RXBUF,
@@ -45,12 +46,14 @@ const OFFERED: &[u32] = &[
     VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
 ];
 
+/// Returns the mask of the offered features, with the bit that announces protocol features.
 fn offered() -> u64 {
     OFFERED
         .iter()
         .fold(VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits(), |all, bit| all | 1 << bit)
 }
 
+/// Returns the mask of the offered protocol features of vhost-user.
 fn offered_protocol() -> u64 {
     let all = Protocol::MQ
         | Protocol::REPLY_ACK
@@ -95,7 +98,7 @@ impl Body<'_> {
         Ok(VhostUserMemoryRegion::new(guest?, len?, user?, offset?))
     }
 
-    /// Returns the queue of a request and its number.
+    /// Returns the queue that a request names, and the integer after it.
     fn queue(&self) -> Result<(usize, u32), FrontEndFault> {
         Ok((queue(u64::from(self.u32(0)?))?, self.u32(4)?))
     }
@@ -159,7 +162,7 @@ impl Device {
                 let base = [body.u32(0)?, u32::from(self.rings[queue].base())];
                 return Ok(Some(base.map(u32::to_ne_bytes).concat()));
             }
-            Ok(FrontendReq::SET_FEATURES) => self.agree(body.u64(0)?)?,
+            Ok(FrontendReq::SET_FEATURES) => self.set_features(body.u64(0)?)?,
             Ok(FrontendReq::SET_PROTOCOL_FEATURES) => {
                 self.protocol = body.u64(0)? & offered_protocol();
             }
@@ -247,7 +250,7 @@ impl Device {
         self.features & 1 << bit != 0
     }
 
-    fn agree(&mut self, features: u64) -> Result<(), FrontEndFault> {
+    fn set_features(&mut self, features: u64) -> Result<(), FrontEndFault> {
         if features & !offered() != 0 {
             return Err(FrontEndFault::Features(features));
         }
@@ -300,7 +303,7 @@ impl Device {
             return;
         }
         self.return_all(queue);
-        if self.rings[queue].show(&self.memory) {
+        if self.rings[queue].publish(&self.memory) {
             self.rings[queue].interrupt();
         }
     }
@@ -316,9 +319,9 @@ impl Device {
     }
 
     /// Publishes the returned buffers to the guest, and interrupts it if it requests that.
-    pub(super) fn show(&mut self) {
+    pub(super) fn publish(&mut self) {
         for ring in &mut self.rings {
-            if ring.is_running() && ring.show(&self.memory) && ring.interrupt() {
+            if ring.is_running() && ring.publish(&self.memory) && ring.interrupt() {
                 self.counters.notifications += 1;
             }
         }

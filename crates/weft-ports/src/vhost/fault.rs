@@ -63,10 +63,10 @@ pub enum FrontEndFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryFault {
-    /// Memory without its file.
+    /// A memory region has no file.
     #[error("adds memory without a descriptor")]
     NoDescriptor,
-    /// The table has not a file for each region.
+    /// The numbers of regions and of files in the table differ.
     #[error("describes {regions} memory regions with {descriptors} descriptors")]
     Descriptors {
         /// Number of regions.

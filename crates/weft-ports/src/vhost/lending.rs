@@ -37,7 +37,7 @@ pub(super) enum Lent {
     Never,
 }
 
-/// Takes buffers from a ring.
+/// A source of the guest's buffers: it takes them from a ring, unused ones first.
 #[derive(Debug, Default)]
 pub(super) struct Lender {
     /// Buffers that were taken and are unused.
@@ -58,13 +58,14 @@ impl Lender {
     ) -> Result<Lent, RingError> {
         let mut buffers = self.lists.pop().unwrap_or_default();
         buffers.len = len;
-        let mut room = 0_u32;
-        while room < len {
+        let mut capacity = 0_u32;
+        while capacity < len {
             let count = buffers.chains.len();
             let never = count > 0 && (!mergeable || count == ring.size());
-            let added = if never { Ok(None) } else { self.add(memory, ring, &mut buffers, room) };
+            let added =
+                if never { Ok(None) } else { self.add(memory, ring, &mut buffers, capacity) };
             match added {
-                Ok(Some(more)) => room = room.saturating_add(more),
+                Ok(Some(more)) => capacity = capacity.saturating_add(more),
                 Ok(None) => {
                     self.put_back(buffers);
                     return Ok(if never { Lent::Never } else { Lent::Later });
@@ -78,14 +79,14 @@ impl Lender {
         Ok(Lent::Buffers(buffers))
     }
 
-    /// Adds a buffer of the guest to others that have `room` bytes. Returns its bytes, if there was
+    /// Adds a buffer of the guest to others that have `capacity` bytes. Returns its bytes, if there was
     /// one.
     fn add(
         &mut self,
         memory: &Memory,
         ring: &mut Ring,
         buffers: &mut Buffers,
-        room: u32,
+        capacity: u32,
     ) -> Result<Option<u32>, RingError> {
         let start = buffers.segments.len();
         let chain = if let Some((chain, pieces)) = self.spare.pop_front() {
@@ -93,7 +94,7 @@ impl Lender {
             chain
         } else {
             // The guest need not notify of new buffers: they are looked up when a frame needs one.
-            ring.wants_quiet(memory);
+            ring.suppress_kicks(memory);
             let Some(head) = ring.next_head(memory)? else { return Ok(None) };
             let len = ring.walk(memory, head, &mut buffers.segments)?;
             if len < HEADER_LEN {
@@ -102,7 +103,7 @@ impl Lender {
             Chain { head, len }
         };
         for piece in &mut buffers.segments[start..] {
-            piece.start = piece.start.saturating_add(room);
+            piece.start = piece.start.saturating_add(capacity);
         }
         buffers.chains.push(chain);
         Ok(Some(chain.len))
@@ -135,7 +136,7 @@ impl Lender {
     /// Returns unused buffers to the guest.
     pub(super) fn return_buffers(&mut self, memory: &Memory, ring: &mut Ring) {
         for (chain, _) in self.spare.drain(..) {
-            ring.give_back(memory, chain.head, 0);
+            ring.push_used(memory, chain.head, 0);
         }
     }
 }
@@ -168,13 +169,13 @@ impl Buffers {
         let mut left = self.len;
         for chain in &self.chains {
             let used = chain.len.min(left);
-            ring.give_back(memory, chain.head, used);
+            ring.push_used(memory, chain.head, used);
             left -= used;
         }
     }
 
     /// Returns the buffers unwritten.
-    pub(super) fn give_back(&self, memory: &Memory, ring: &mut Ring) {
-        self.chains.iter().for_each(|chain| ring.give_back(memory, chain.head, 0));
+    pub(super) fn return_unwritten(&self, memory: &Memory, ring: &mut Ring) {
+        self.chains.iter().for_each(|chain| ring.push_used(memory, chain.head, 0));
     }
 }

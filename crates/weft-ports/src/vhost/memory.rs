@@ -36,28 +36,28 @@ struct Region {
 pub(super) struct Missing;
 
 impl Memory {
-    /// Maps all regions of a table, at most `most`.
+    /// Maps all regions of a table, at most `max_regions`.
     pub(super) fn map(
         table: Vec<(VhostUserMemoryRegion, File)>,
-        most: usize,
+        max_regions: usize,
     ) -> Result<Self, MemoryFault> {
         let mut memory = Self::default();
         for (region, file) in table {
-            memory.add(&region, file, most)?;
+            memory.add(&region, file, max_regions)?;
         }
         Ok(memory)
     }
 
-    /// Maps one more region, unless there are `most` already.
+    /// Maps one more region, unless there are `max_regions` already.
     pub(super) fn add(
         &mut self,
         region: &VhostUserMemoryRegion,
         file: File,
-        most: usize,
+        max_regions: usize,
     ) -> Result<(), MemoryFault> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
-        if self.regions.len() >= most {
-            return Err(MemoryFault::TooMany(most));
+        if self.regions.len() >= max_regions {
+            return Err(MemoryFault::TooMany(max_regions));
         }
         check_kind(&file)?;
         let size = file.metadata().map_err(MemoryFault::File)?.len();

@@ -1,5 +1,5 @@
 //! Messages of the vhost-user protocol (QEMU's docs/interop/vhost-user.rst), read without blocking:
-//! a front end that sends half a message delays nobody.
+//! a front end that sends half a message delays no other port.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -61,15 +61,15 @@ impl Channel {
         }
     }
 
-    /// Returns the bytes of the arriving message, as far as they are known.
+    /// Returns the length of the arriving message, bytes; that of its header until the header has arrived.
     fn length(&self) -> io::Result<usize> {
         if self.bytes.len() < HEADER {
             return Ok(HEADER);
         }
         let (flags, size) = (self.word(4), self.word(8) as usize);
         if flags & VERSION_MASK != VERSION || flags & REPLY != 0 || size > MAX_MSG_SIZE {
-            let said = format!("no message: flags {flags:#x}, {size} bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+            let reason = format!("no message: flags {flags:#x}, {size} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Ok(HEADER + size)
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_the_connection() {
+    fn an_invalid_message_ends_the_connection() {
         for bytes in [
             message(1, 2, &[]),
             message(1, 1 | REPLY, &[]),

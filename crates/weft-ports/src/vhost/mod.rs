@@ -28,13 +28,13 @@ use self::device::{Device, RECEIVES, SENDS};
 pub use self::fault::{FrontEndFault, MemoryFault};
 use self::message::Channel;
 pub use self::ring::RingError;
-use self::socket::Meeting;
+use self::socket::Rendezvous;
 pub use self::transmit::Custody;
 use crate::readiness::{Readiness, Watch};
 use crate::{Holdings, Limits, Port, PortCounters, PortError, Sent};
 
 /// Keys of the watched descriptors; the key of a kick is its queue's number.
-const MEETING: u64 = 2;
+const LISTENER: u64 = 2;
 const CHANNEL: u64 = 3;
 const WAKE: u64 = 4;
 
@@ -42,7 +42,7 @@ const WAKE: u64 = 4;
 const MAX_REQUESTS_PER_CALL: usize = 32;
 
 /// The interval at which unused buffers are freed.
-const TRIM: Duration = Duration::from_secs(1);
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl VhostConfig {
 #[derive(Debug)]
 pub struct VhostPort {
     name: String,
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     readiness: Readiness,
     channel: Option<Channel>,
     device: Device,
@@ -110,19 +110,19 @@ impl VhostPort {
     /// `Io` if the socket cannot be created, or another program serves it.
     pub fn open(config: &VhostConfig) -> Result<Self, PortError> {
         let name = config.socket.display().to_string();
-        let meeting = Meeting::new(&config.socket, config.role)?;
+        let rendezvous = Rendezvous::new(&config.socket, config.role)?;
         let readiness = Readiness::new()?;
         let wakes = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PortError::io("create an eventfd")(errno.into()))?;
         let watched = readiness.add(&wakes, WAKE, Watch::Edge).and_then(|()| {
-            let listener = meeting.listener();
-            listener.map_or(Ok(()), |listener| readiness.add(listener, MEETING, Watch::Level))
+            let listener = rendezvous.listener();
+            listener.map_or(Ok(()), |listener| readiness.add(listener, LISTENER, Watch::Level))
         });
         watched.map_err(PortError::io(format!("watch {name}")))?;
         let limits = config.limits;
         Ok(Self {
             name,
-            meeting,
+            rendezvous,
             readiness,
             channel: None,
             device: Device::new(config.max_regions),
@@ -145,22 +145,24 @@ impl VhostPort {
     }
 
     /// Connects a front end that waits, if none is connected.
-    fn meet(&mut self) -> Result<(), PortError> {
+    fn connect_front_end(&mut self) -> Result<(), PortError> {
         if self.channel.is_some() {
             return Ok(());
         }
         let failed = || PortError::io(format!("meet the front end at {}", self.name));
-        let Some(stream) = self.meeting.meet().map_err(failed())? else { return Ok(()) };
+        let Some(stream) = self.rendezvous.accept_or_connect().map_err(failed())? else {
+            return Ok(());
+        };
         let channel = Channel::new(stream).map_err(failed())?;
         self.readiness.add(&channel, CHANNEL, Watch::Level).map_err(failed())?;
         self.channel = Some(channel);
-        self.watch_meeting(Watch::Paused)
+        self.watch_listener(Watch::Paused)
     }
 
     /// Sets whether the listener is watched: other front ends wait until the connected one is gone.
-    fn watch_meeting(&self, watch: Watch) -> Result<(), PortError> {
-        let Some(listener) = self.meeting.listener() else { return Ok(()) };
-        let changed = self.readiness.change(listener, MEETING, watch);
+    fn watch_listener(&self, watch: Watch) -> Result<(), PortError> {
+        let Some(listener) = self.rendezvous.listener() else { return Ok(()) };
+        let changed = self.readiness.change(listener, LISTENER, watch);
         changed.map_err(PortError::io(format!("watch {}", self.name)))
     }
 
@@ -170,7 +172,7 @@ impl VhostPort {
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(self.leave(FrontEndFault::Gone(error))),
+                Err(error) => return Err(self.disconnect(FrontEndFault::Gone(error))),
             };
             let (request, need_reply) = (message.request, message.need_reply);
             let (answer, refusal) = match self.device.handle(message, &self.readiness) {
@@ -184,7 +186,7 @@ impl VhostPort {
             if let Some(body) = body {
                 let replied = self.channel.as_ref().map(|channel| channel.reply(request, &body));
                 if let Some(Err(error)) = replied {
-                    return Err(self.leave(FrontEndFault::Answers(error)));
+                    return Err(self.disconnect(FrontEndFault::Answers(error)));
                 }
             }
             if let Some(refusal) = refusal {
@@ -199,13 +201,13 @@ impl VhostPort {
     }
 
     /// Disconnects the front end. Frames that it sent stay readable, and frames for it wait for the next one.
-    fn leave(&mut self, why: FrontEndFault) -> PortError {
+    fn disconnect(&mut self, why: FrontEndFault) -> PortError {
         if let Some(channel) = self.channel.take() {
             self.readiness.remove(&channel);
         }
         self.device.reset(&self.readiness);
         self.device.forget_front_end();
-        match self.watch_meeting(Watch::Level) {
+        match self.watch_listener(Watch::Level) {
             Ok(()) => self.front_end(why),
             Err(error) => error,
         }
@@ -213,10 +215,10 @@ impl VhostPort {
 
     /// Stops a queue whose driver violated virtio, and returns its buffers. vhost-user has no device status for
     /// this, so the queue's error descriptor notifies the front end.
-    fn broken(&mut self, queue: usize, source: RingError) -> PortError {
+    fn stop_broken(&mut self, queue: usize, source: RingError) -> PortError {
         self.device.counters.bad_chain += 1;
         self.device.stop(queue);
-        self.device.rings[queue].complain();
+        self.device.rings[queue].notify_error();
         let queue = if queue == SENDS { "sending" } else { "receiving" };
         PortError::Ring { port: self.name.clone(), queue, source }
     }
@@ -228,7 +230,7 @@ impl VhostPort {
 
     fn check_memory(&mut self) -> Result<(), PortError> {
         if self.device.memory.is_withdrawn() {
-            return Err(self.leave(MemoryFault::Withdrawn.into()));
+            return Err(self.disconnect(MemoryFault::Withdrawn.into()));
         }
         Ok(())
     }
@@ -238,7 +240,7 @@ impl VhostPort {
             return Ok(());
         }
         let (received, mut scene) = self.device.receive();
-        received.deliver(&mut scene).map_err(|error| self.broken(RECEIVES, error))
+        received.deliver(&mut scene).map_err(|error| self.stop_broken(RECEIVES, error))
     }
 }
 
@@ -248,15 +250,15 @@ impl Port for VhostPort {
     }
 
     fn service(&mut self, now: Instant) -> Result<(), PortError> {
-        if now.since(self.trimmed) >= TRIM {
+        if now.since(self.trimmed) >= TRIM_INTERVAL {
             self.trimmed = now;
             self.device.pool.trim();
         }
         // Kicks and wakes are edge-triggered: it is enough to read them, and the queues are processed next.
-        let is_ready = self.readiness.look(&[MEETING, CHANNEL]);
+        let is_ready = self.readiness.poll(&[LISTENER, CHANNEL]);
         self.check_memory()?;
         if is_ready || self.channel.is_none() {
-            self.meet()?;
+            self.connect_front_end()?;
             self.serve()?;
         }
         // A kick may have announced buffers for which frames wait.
@@ -282,7 +284,7 @@ impl Port for VhostPort {
         if std::mem::take(&mut sent.paused) {
             self.wake();
         }
-        taken.map_err(|error| self.broken(SENDS, error))
+        taken.map_err(|error| self.stop_broken(SENDS, error))
     }
 
     fn read(
@@ -311,7 +313,7 @@ impl Port for VhostPort {
         let count = sent.release_overdue(&mut scene, now, after);
         if count > 0 {
             // The guest waits for these buffers.
-            self.device.show();
+            self.device.publish();
         }
         count
     }
@@ -352,10 +354,10 @@ impl Port for VhostPort {
     fn flush(&mut self) -> Result<(), PortError> {
         self.check_memory()?;
         let delivered = match self.fault.take() {
-            Some((queue, error)) => Err(self.broken(queue, error)),
+            Some((queue, error)) => Err(self.stop_broken(queue, error)),
             None => self.deliver(),
         };
-        self.device.show();
+        self.device.publish();
         delivered
     }
 

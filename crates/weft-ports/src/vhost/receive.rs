@@ -2,8 +2,8 @@
 //! only the used-ring entries are written in the order of frames.
 //!
 //! A frame that needs an offload that the guest has not negotiated is assembled in this process and written when its
-//! turn comes. The same holds for a frame that the guest must not access before it is complete, and for frames that a
-//! guest has not received yet when it stops.
+//! turn comes. The same holds for a frame that the guest must not access before it is complete, and for frames that
+//! a guest has not received yet when it stops.
 
 use std::collections::VecDeque;
 
@@ -28,8 +28,10 @@ pub(super) struct Terms {
 /// The place in which a frame is assembled.
 #[derive(Debug)]
 enum Place {
+    /// Buffers of the guest.
     Guest(Buffers),
-    Here(Frame),
+    /// Memory of this process.
+    Local(Frame),
 }
 
 /// All frames on their way to the guest.
@@ -45,7 +47,7 @@ pub(super) struct Receive {
     gathered: usize,
 }
 
-/// The destination of frames.
+/// The parts of the device that receiving needs.
 pub(super) struct Scene<'a> {
     pub(super) memory: &'a Memory,
     pub(super) ring: &'a mut Ring,
@@ -80,28 +82,28 @@ impl Receive {
         staging: Staging,
     ) -> Result<Option<Slot>, RingError> {
         // If the tenant is slow, the next frame waits like any other.
-        let must = turn == Turn::Next && self.waiting.is_empty();
+        let is_next = turn == Turn::Next && self.waiting.is_empty();
         let held = self.claimed.len() + self.waiting.len();
         let room = held < limits.frames && self.gathered < limits.bytes;
-        if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) || !(room || must) {
+        if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) || !(room || is_next) {
             return Ok(None);
         }
-        let mut here = staging == Staging::Private || !scene.terms.ability.takes_any(len);
-        if !here {
+        let mut local = staging == Staging::Private || !scene.terms.ability.takes_any(len);
+        if !local {
             match self.lend(scene, len)? {
                 Lent::Buffers(buffers) => {
                     self.lent += buffers.count();
                     return Ok(Some(self.insert(Place::Guest(buffers))));
                 }
                 // Early frames hold most of the ring, and they may wait for this one.
-                Lent::Later => here = must || 2 * self.lent >= scene.ring.size(),
-                Lent::Never => here = true,
+                Lent::Later => local = is_next || 2 * self.lent >= scene.ring.size(),
+                Lent::Never => local = true,
             }
         }
-        Ok(here.then(|| {
+        Ok(local.then(|| {
             let frame = scene.pool.frame(len);
             self.gathered += frame.memory();
-            self.insert(Place::Here(frame))
+            self.insert(Place::Local(frame))
         }))
     }
 
@@ -126,7 +128,7 @@ impl Receive {
         let frame = scene.fetch(buffers);
         self.gathered += frame.memory();
         let buffers = std::mem::take(buffers);
-        *place = Place::Here(frame);
+        *place = Place::Local(frame);
         self.lender.put_back(buffers);
         self.lent = self.claimed.iter().map(|(_, place)| place.chains()).sum();
         true
@@ -140,7 +142,7 @@ impl Receive {
         bytes: &[u8],
     ) -> Result<(), PortError> {
         match self.claimed.get_mut(slot.0 as usize).ok_or(PortError::Unknown)? {
-            Place::Here(frame) => frame.write(offset, bytes),
+            Place::Local(frame) => frame.write(offset, bytes),
             Place::Guest(buffers) => {
                 within(buffers.len, offset, bytes.len())?;
                 let written = memory.scatter(&buffers.segments, offset, bytes);
@@ -154,7 +156,7 @@ impl Receive {
         let count = out.len().min(place.len() as usize);
         let out = &mut out[..count];
         let read = match place {
-            Place::Here(frame) => frame.read(0, out).is_ok(),
+            Place::Local(frame) => frame.read(0, out).is_ok(),
             Place::Guest(buffers) => memory.gather(&buffers.segments, 0, out).is_ok(),
         };
         if read { count } else { 0 }
@@ -174,7 +176,7 @@ impl Receive {
                 self.lent -= buffers.count();
                 self.lender.put_back(buffers);
             }
-            Some(Place::Here(frame)) => self.forget(pool, frame),
+            Some(Place::Local(frame)) => self.forget(pool, frame),
             None => {}
         }
     }
@@ -189,23 +191,23 @@ impl Receive {
         while let Some(place) = self.waiting.pop_front() {
             match place {
                 Place::Guest(buffers) => self.deliver_there(scene, buffers),
-                Place::Here(frame) => match self.deliver_from_here(scene, &frame) {
+                Place::Local(frame) => match self.deliver_local(scene, &frame) {
                     Ok(Delivery::Done) => self.forget(scene.pool, frame),
                     Ok(Delivery::Never) => {
                         scene.counters.lost += 1;
                         self.forget(scene.pool, frame);
                     }
                     Ok(Delivery::Later) => {
-                        self.waiting.push_front(Place::Here(frame));
+                        self.waiting.push_front(Place::Local(frame));
                         // A kick announces new room, unless there is some already.
-                        let again = self.evict(scene) || scene.ring.wants_kicks(scene.memory);
+                        let again = self.evict(scene) || scene.ring.enable_kicks(scene.memory);
                         if !again {
                             return Ok(());
                         }
                     }
                     Err(error) => {
                         // The frame waits until the queue is set up again.
-                        self.waiting.push_front(Place::Here(frame));
+                        self.waiting.push_front(Place::Local(frame));
                         return Err(error);
                     }
                 },
@@ -231,7 +233,7 @@ impl Receive {
                 let frame = scene.fetch(&buffers);
                 self.gathered += frame.memory();
                 self.lender.put_back(buffers);
-                self.waiting.push_front(Place::Here(frame));
+                self.waiting.push_front(Place::Local(frame));
             }
             None => {
                 scene.counters.bad_header += 1;
@@ -242,7 +244,7 @@ impl Receive {
 
     /// Delivers a frame of this process, whole or segmented: all of it or nothing, so that partial progress need not be
     /// recorded.
-    fn deliver_from_here(
+    fn deliver_local(
         &mut self,
         scene: &mut Scene<'_>,
         frame: &Frame,
@@ -297,10 +299,10 @@ impl Receive {
             Lent::Never => return Ok(Delivery::Never),
         };
         let (first, rest) = frame.pieces();
-        let behind = u32::try_from(first.len()).expect("a small buffer");
+        let offset = u32::try_from(first.len()).expect("a small buffer");
         // Bytes for memory that the guest has withdrawn are dropped.
         let _ = scene.memory.scatter(&buffers.segments, 0, first);
-        let _ = scene.memory.scatter(&buffers.segments, behind, rest);
+        let _ = scene.memory.scatter(&buffers.segments, offset, rest);
         scene.give(&buffers, header);
         self.lender.recycle(buffers);
         Ok(Delivery::Done)
@@ -314,8 +316,8 @@ impl Receive {
             let Place::Guest(buffers) = place else { continue };
             let frame = scene.fetch(buffers);
             self.gathered += frame.memory();
-            buffers.give_back(scene.memory, scene.ring);
-            *place = Place::Here(frame);
+            buffers.return_unwritten(scene.memory, scene.ring);
+            *place = Place::Local(frame);
         }
         self.waiting = waiting;
         self.lent = 0;
@@ -341,14 +343,14 @@ impl Place {
     fn chains(&self) -> usize {
         match self {
             Self::Guest(buffers) => buffers.count(),
-            Self::Here(_) => 0,
+            Self::Local(_) => 0,
         }
     }
 
     fn len(&self) -> u32 {
         match self {
             Self::Guest(buffers) => buffers.len,
-            Self::Here(frame) => frame.len(),
+            Self::Local(frame) => frame.len(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `virtio_queue` handles the ring's addresses, the available index and the suppression of kicks. This module writes
 //! used buffers, because the guest must see them together: a frame that fills several buffers must not appear in
-//! parts (5.1.6.4), and no interrupt is sent before [`Ring::show`].
+//! parts (5.1.6.4), and no interrupt is sent before [`Ring::publish`].
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -74,13 +74,13 @@ pub(super) struct Ring {
     /// `true` if the ring is valid, so that buffers may be taken and returned.
     running: bool,
     /// The used index that the guest sees.
-    shown: u16,
-    /// The used index at the last check of whether the guest wants an interrupt.
-    asked: u16,
+    published: u16,
+    /// The used index at the last check of the guest's interrupt setting.
+    checked_used: u16,
     /// A bit for each first descriptor of a chain that was taken and not returned.
     lent: Vec<u64>,
     /// `true` if kicks are suppressed.
-    quiet: bool,
+    kicks_suppressed: bool,
     purpose: Purpose,
 }
 
@@ -95,10 +95,10 @@ impl Ring {
             enabled: false,
             started: false,
             running: false,
-            shown: 0,
-            asked: 0,
+            published: 0,
+            checked_used: 0,
             lent: vec![],
-            quiet: false,
+            kicks_suppressed: false,
             purpose,
         }
     }
@@ -145,7 +145,7 @@ impl Ring {
         let used =
             self.queue.used_idx(memory.guest(), Ordering::Acquire).map_or(0, |index| index.0);
         self.queue.set_next_used(used);
-        (self.shown, self.asked, self.quiet) = (used, used, false);
+        (self.published, self.checked_used, self.kicks_suppressed) = (used, used, false);
     }
 
     /// Translates the ring's addresses, and checks that they are in the guest's memory.
@@ -197,8 +197,9 @@ impl Ring {
         walk(memory, self.queue.desc_table(), self.queue.size(), head, self.purpose, segments)
     }
 
-    /// Returns a buffer, of which `len` bytes were written. The guest does not see it before [`show`](Self::show).
-    pub(super) fn give_back(&mut self, memory: &Memory, head: u16, len: u32) {
+    /// Returns a buffer, of which `len` bytes were written. The guest does not see it before
+    /// [`publish`](Self::publish).
+    pub(super) fn push_used(&mut self, memory: &Memory, head: u16, len: u32) {
         let next = self.queue.next_used();
         let entry = self.queue.used_ring() + 4 + 8 * u64::from(next % self.queue.size());
         let mut element = [0; 8];
@@ -213,20 +214,20 @@ impl Ring {
         }
     }
 
-    /// Publishes all returned buffers to the guest at once. Returns `true` if it wants an interrupt.
-    pub(super) fn show(&mut self, memory: &Memory) -> bool {
+    /// Publishes all returned buffers to the guest at once. Returns `true` if it requests an interrupt.
+    pub(super) fn publish(&mut self, memory: &Memory) -> bool {
         let next = self.queue.next_used();
-        if next == self.shown {
+        if next == self.published {
             return false;
         }
         let index = self.queue.used_ring() + 2;
         if memory.store(index, next, Ordering::Release).is_err() {
             return false;
         }
-        self.shown = next;
+        self.published = next;
         // The guest must see the index before its interrupt setting is read (2.7.7.2, 2.7.10).
         fence(Ordering::SeqCst);
-        let last = std::mem::replace(&mut self.asked, next);
+        let last = std::mem::replace(&mut self.checked_used, next);
         if self.queue.event_idx_enabled() {
             let event = self.queue.avail_ring() + 4 + 2 * u64::from(self.queue.size());
             let event = memory.load(event, Ordering::Relaxed).unwrap_or(last);
@@ -242,7 +243,7 @@ impl Ring {
     }
 
     /// Notifies the front end that the ring is broken.
-    pub(super) fn complain(&self) {
+    pub(super) fn notify_error(&self) {
         if let Some(error) = &self.error {
             let _ = rustix::io::write(error, &1_u64.to_ne_bytes());
         }
@@ -250,15 +251,15 @@ impl Ring {
 
     /// Requests a kick for the next available buffer. Returns `true` if buffers became available meanwhile, for which
     /// no kick follows.
-    pub(super) fn wants_kicks(&mut self, memory: &Memory) -> bool {
-        self.quiet = false;
+    pub(super) fn enable_kicks(&mut self, memory: &Memory) -> bool {
+        self.kicks_suppressed = false;
         self.queue.enable_notification(memory.guest()).unwrap_or(false)
     }
 
-    /// Suppresses kicks while the ring is polled anyway.
-    pub(super) fn wants_quiet(&mut self, memory: &Memory) {
-        if !self.quiet {
-            self.quiet = self.queue.disable_notification(memory.guest()).is_ok();
+    /// Suppresses kicks, for a ring that is polled.
+    pub(super) fn suppress_kicks(&mut self, memory: &Memory) {
+        if !self.kicks_suppressed {
+            self.kicks_suppressed = self.queue.disable_notification(memory.guest()).is_ok();
         }
     }
 }

@@ -14,12 +14,12 @@ use crate::PortError;
 
 /// The port's side of the connection set-up: a listener, or a path to connect to.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct Rendezvous {
     path: PathBuf,
     listener: Option<UnixListener>,
 }
 
-impl Meeting {
+impl Rendezvous {
     /// Listens at `path`, or prepares to connect there. A stale socket of an earlier process is replaced.
     pub(super) fn new(path: &Path, role: Role) -> Result<Self, PortError> {
         let listener = match role {
@@ -37,12 +37,12 @@ impl Meeting {
     }
 
     /// Returns the connection of a front end that waits, if there is one.
-    pub(super) fn meet(&self) -> io::Result<Option<UnixStream>> {
-        let met = match &self.listener {
+    pub(super) fn accept_or_connect(&self) -> io::Result<Option<UnixStream>> {
+        let connected = match &self.listener {
             Some(listener) => listener.accept().map(|(stream, _)| stream),
             None => connect_to(&self.path),
         };
-        match met {
+        match connected {
             Ok(stream) => Ok(Some(stream)),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock
@@ -56,7 +56,7 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
+impl Drop for Rendezvous {
     fn drop(&mut self) {
         if self.listener.is_some() {
             let _ = fs::remove_file(&self.path);

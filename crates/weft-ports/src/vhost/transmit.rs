@@ -65,7 +65,7 @@ pub(super) struct Transmit {
     pub(super) paused: bool,
 }
 
-/// The source of frames and the counters.
+/// The parts of the device that sending needs.
 pub(super) struct Scene<'a> {
     pub(super) memory: &'a Memory,
     pub(super) ring: &'a mut Ring,
@@ -108,9 +108,9 @@ impl Transmit {
         now: Instant,
     ) -> Result<Option<Sent>, RingError> {
         for _ in 0..MAX_BAD_FRAMES_PER_CALL {
-            scene.ring.wants_quiet(scene.memory);
+            scene.ring.suppress_kicks(scene.memory);
             let Some(head) = scene.ring.next_head(scene.memory)? else {
-                if scene.ring.wants_kicks(scene.memory) {
+                if scene.ring.enable_kicks(scene.memory) {
                     continue;
                 }
                 return Ok(None);
@@ -120,7 +120,7 @@ impl Transmit {
             let len = scene.ring.walk(scene.memory, head, &mut self.pieces)?;
             if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) {
                 scene.counters.bad_frame += 1;
-                scene.ring.give_back(scene.memory, head, 0);
+                scene.ring.push_used(scene.memory, head, 0);
                 continue;
             }
             return Ok(Some(self.hold(scene, now, head, len)));
@@ -143,12 +143,12 @@ impl Transmit {
         let read = scene.memory.gather(&self.pieces, 0, &mut held.first[..known]);
         scene.counters.unreadable += u64::from(read.is_err());
         self.walked = Some(held.serial);
-        let many = self.pieces.len() > MAX_PIECES;
-        if self.custody != Custody::Guest || many {
+        let is_long = self.pieces.len() > MAX_PIECES;
+        if self.custody != Custody::Guest || is_long {
             self.copied += copy(&mut held, &self.pieces, scene);
         }
-        if self.custody == Custody::Copies || many {
-            give_back(&mut held, scene);
+        if self.custody == Custody::Copies || is_long {
+            return_chain(&mut held, scene);
         }
         scene.counters.sent_frames += 1;
         scene.counters.sent_bytes += u64::from(len - HEADER_LEN);
@@ -208,13 +208,13 @@ impl Transmit {
         scene.counters.recycled_early += 1;
         self.custody = Custody::Copies;
         for (_, held) in &mut self.held {
-            give_back(held, scene);
+            return_chain(held, scene);
         }
     }
 
     pub(super) fn release(&mut self, scene: &mut Scene<'_>, token: Token) {
         let Some(mut held) = self.held.try_remove(token.0 as usize) else { return };
-        give_back(&mut held, scene);
+        return_chain(&mut held, scene);
         match held.copy {
             Some(copy) => {
                 self.copied -= copy.memory();
@@ -276,7 +276,7 @@ impl Transmit {
             }
             self.copied += copy(held, &self.pieces, scene);
         }
-        give_back(held, scene);
+        return_chain(held, scene);
     }
 
     pub(super) fn add_to(&self, holdings: &mut Holdings) {
@@ -339,8 +339,9 @@ fn fill(frame: &mut Frame, pieces: &[Segment], memory: &Memory) -> bool {
     read.0.is_ok() && read.1.is_ok()
 }
 
-fn give_back(held: &mut Held, scene: &mut Scene<'_>) {
+/// Returns a held frame's chain to the guest, if that was not done before.
+fn return_chain(held: &mut Held, scene: &mut Scene<'_>) {
     if let Some(head) = held.head.take() {
-        scene.ring.give_back(scene.memory, head, 0);
+        scene.ring.push_used(scene.memory, head, 0);
     }
 }

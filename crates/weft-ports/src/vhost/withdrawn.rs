@@ -61,8 +61,8 @@ impl Block {
         let made = Box::into_raw(Box::new(Self::new()));
         let none = ptr::null_mut();
         let set = self.next.compare_exchange(none, made, Ordering::AcqRel, Ordering::Acquire);
-        // SAFETY: `made` comes from a box, and if another thread was first nobody else has seen it. Whichever block is
-        // there now is never freed.
+        // SAFETY: `made` comes from a box, and if another thread was first, no other thread has a pointer to it.
+        // Whichever block is there now is never freed.
         unsafe {
             if set.is_err() {
                 drop(Box::from_raw(made));
@@ -123,7 +123,7 @@ static mut PREVIOUS: std::mem::MaybeUninit<libc::sigaction> = std::mem::MaybeUni
 
 fn install() {
     // SAFETY: `sigaction` is made of integers and a set, for which zero is a value; the handler is of the type that
-    // SA_SIGINFO asks for, and it and the previous one live for ever. `PREVIOUS` is written here, once, before the
+    // SA_SIGINFO asks for, and it and the previous one live forever. `PREVIOUS` is written here, once, before the
     // handler is there to read it.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -144,9 +144,9 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut 
         if start == 0 || address < start || address - start >= len {
             continue;
         }
-        // SAFETY: the whole range is a mapping of ours that only guest memory lies in, which is read and written as
-        // if it changed at any time; it is replaced by another of the same size and rights. mmap(2) is a
-        // bare system call.
+        // SAFETY: the whole range is a mapping that this process made and that contains only guest memory, which is
+        // read and written as if it changed at any time; it is replaced by another of the same size and rights. mmap(2)
+        // is a bare system call.
         let replaced = unsafe {
             let (rights, how) = (
                 libc::PROT_READ | libc::PROT_WRITE,
@@ -159,7 +159,8 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut 
             return;
         }
     }
-    // Not ours: the previous handler gets it, when the instruction is retried.
+    // The address is in no watched region. The previous handler is restored, and receives the signal when the
+    // instruction is retried.
     // SAFETY: `install` has filled `PREVIOUS` before this handler could run.
     unsafe {
         libc::sigaction(libc::SIGBUS, (&raw const PREVIOUS).cast(), ptr::null_mut());
@@ -176,9 +177,9 @@ mod tests {
     use super::super::memory::Memory;
     use super::{BLOCK, Watched};
 
-    /// A front end's regions take no room of another's.
+    /// Checks that the regions of one front end take no place from those of another.
     #[test]
-    fn as_many_regions_are_watched_as_there_are() {
+    fn the_number_of_watched_regions_is_unlimited() {
         // At addresses that are never accessed: those of the first page are never mapped.
         let watched: Vec<_> = (1..70 * BLOCK).map(|at| Watched::new(at, 1)).collect();
         assert!(watched.iter().all(|region| !region.is_withdrawn()));
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_taken_away_reads_as_nothing_and_says_so() {
+    fn withdrawn_memory_reads_as_zero_and_is_flagged() {
         let shared = |name: &str| {
             let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC).unwrap());
             ftruncate(&file, 1 << 16).unwrap();

@@ -31,7 +31,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs a program, which must succeed, and returns what it printed.
+/// Runs a program, which must succeed, and returns its output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -7,12 +7,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_ports::Port;
 use weft_units::Instant;
 
-use super::wire::{Weather, Wire};
+use super::wire::{Impairments, Wire};
 
 /// Runs `tenants` on its own thread while frames are carried in both directions.
 pub(crate) fn with_network<T: Send>(
     ports: [&mut dyn Port; 2],
-    weather: Weather,
+    impairments: Impairments,
     tenants: impl FnOnce() -> T + Send,
 ) -> (T, [Wire; 2]) {
     let done = AtomicBool::new(false);
@@ -21,7 +21,7 @@ pub(crate) fn with_network<T: Send>(
             let _done = Signal(&done);
             tenants()
         });
-        let wires = forward(ports, weather, &done);
+        let wires = forward(ports, impairments, &done);
         match tenants.join() {
             Ok(result) => (result, wires),
             Err(cause) => std::panic::resume_unwind(cause),
@@ -41,11 +41,11 @@ impl Drop for Signal<'_> {
 /// Moves frames in both directions until the stop flag is set, with a daemon's waits.
 pub(crate) fn forward(
     [a, b]: [&mut dyn Port; 2],
-    weather: Weather,
+    impairments: Impairments,
     done: &AtomicBool,
 ) -> [Wire; 2] {
     let started = Real::now();
-    let mut wires = [Wire::new(weather, 1), Wire::new(weather, 2)];
+    let mut wires = [Wire::new(impairments, 1), Wire::new(impairments, 2)];
     while !done.load(Ordering::Relaxed) {
         let now = Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap());
         for (port, wire) in [&mut *a, &mut *b].into_iter().zip(&mut wires) {

@@ -15,7 +15,7 @@ const WINDOW: usize = 256;
 
 /// The impairments of the network.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct Impairments {
     /// Number of packets lost per thousand.
     pub(crate) loss: u64,
     /// Maximum number of packets that a packet may overtake.
@@ -24,7 +24,7 @@ pub(crate) struct Weather {
 
 /// One direction between two ports.
 pub(crate) struct Wire {
-    weather: Weather,
+    impairments: Impairments,
     rng: Rng,
     /// Frames by the order in which they were taken.
     frames: BTreeMap<u64, Crossing>,
@@ -47,9 +47,9 @@ struct Crossing {
 }
 
 impl Wire {
-    pub(crate) fn new(weather: Weather, seed: u64) -> Self {
+    pub(crate) fn new(impairments: Impairments, seed: u64) -> Self {
         Self {
-            weather,
+            impairments,
             rng: Seed(seed).child("wire", 0).rng(),
             frames: BTreeMap::new(),
             next: 0,
@@ -94,7 +94,7 @@ impl Wire {
     }
 
     fn carry_one(&mut self, from: &mut dyn Port, to: &mut dyn Port) -> bool {
-        let ahead = self.rng.index(self.weather.reordering.max(1)).min(self.packets.len() - 1);
+        let ahead = self.rng.index(self.impairments.reordering.max(1)).min(self.packets.len() - 1);
         let (frame, offset, reading) = self.packets.remove(ahead).unwrap();
         let is_next = self.frames.first_key_value().is_some_and(|(&first, _)| first == frame);
         let turn = if is_next { Turn::Next } else { Turn::OutOfOrder };
@@ -103,7 +103,7 @@ impl Wire {
         if let Err(error) = from.read(crossing.token, offset, &mut piece, reading) {
             self.reports.push(error.to_string());
         }
-        if self.rng.chance(self.weather.loss, 1_000) {
+        if self.rng.chance(self.impairments.loss, 1_000) {
             self.packets.push_back((frame, offset, Reading::Retransmission));
             return true;
         }

@@ -9,7 +9,7 @@ use weft_ports::{Port, VhostConfig, VhostPort};
 use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
 use crate::common::network::{noise, with_network};
-use crate::common::wire::Weather;
+use crate::common::wire::Impairments;
 use crate::machine::program;
 use crate::tap;
 
@@ -84,8 +84,8 @@ fn dpdk_receives_and_sends_every_packet_whole_over_a_lossy_network() {
     space.ip(&["neigh", "add", "10.77.3.2", "lladdr", "02:00:00:00:77:02", "dev", "eth0"]);
     let socket = Socket::new("dpdk");
     let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
-    let weather = Weather { loss: 30, reordering: 16 };
-    let ((), wires) = with_network([&mut tap, &mut port], weather, || {
+    let impairments = Impairments { loss: 30, reordering: 16 };
+    let ((), wires) = with_network([&mut tap, &mut port], impairments, || {
         let _testpmd = Testpmd::echo(&testpmd, &socket);
         echo_all(&space, 2_000);
     });

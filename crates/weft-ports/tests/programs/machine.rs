@@ -44,10 +44,10 @@ impl Guest {
 
     /// Returns the console's output until it is switched off, and then QEMU's.
     pub(crate) fn console(mut self) -> String {
-        let mut said = vec![];
-        self.0.stdout.take().unwrap().read_to_end(&mut said).unwrap();
-        self.0.stderr.take().unwrap().read_to_end(&mut said).unwrap();
-        String::from_utf8_lossy(&said).into_owned()
+        let mut output = vec![];
+        self.0.stdout.take().unwrap().read_to_end(&mut output).unwrap();
+        self.0.stderr.take().unwrap().read_to_end(&mut output).unwrap();
+        String::from_utf8_lossy(&output).into_owned()
     }
 }
 

@@ -10,7 +10,7 @@ use weft_ports::{Port, VhostConfig, VhostPort};
 use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
 use crate::common::network::{Signal, forward, noise};
-use crate::common::wire::Weather;
+use crate::common::wire::Impairments;
 use crate::machine::{Guest, accept, parts};
 use crate::tap;
 
@@ -57,7 +57,7 @@ fn a_linux_guest_receives_and_sends_a_file_whole_over_a_lossy_network_and_an_upg
     let listen = |port| space.enter(|| TcpListener::bind(format!("10.77.4.1:{port}")).unwrap());
     let [http, upload] = [8_000, 8_001].map(listen);
     let (half, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let weather = Weather { loss: 10, reordering: 32 };
+    let impairments = Impairments { loss: 10, reordering: 32 };
 
     std::thread::scope(|scope| {
         let files = scope.spawn(|| {
@@ -72,16 +72,16 @@ fn a_linux_guest_receives_and_sends_a_file_whole_over_a_lossy_network_and_an_upg
             let mac = "02:00:00:00:77:04";
             Guest::boot((&qemu, &kernel), &initramfs.0, &socket.0, mac).console()
         });
-        let before = forward([&mut tap, &mut port], weather, &half);
+        let before = forward([&mut tap, &mut port], impairments, &half);
         let counters = port.counters();
         // Half of the file has arrived when the port's process ends and another replaces it.
         drop(port);
         tap.return_buffers();
         let mut port = VhostPort::open(&config).unwrap();
-        let after = forward([&mut tap, &mut port], weather, &done);
-        let said = guest.join().unwrap();
+        let after = forward([&mut tap, &mut port], impairments, &done);
+        let output = guest.join().unwrap();
         for step in ["ping", "fetch", "send"] {
-            assert!(said.contains(&format!("step {step}")), "no {step}: {said}");
+            assert!(output.contains(&format!("step {step}")), "no {step}: {output}");
         }
         assert!(files.join().unwrap() == file, "the file came back changed");
         for counters in [counters, port.counters()] {

@@ -64,12 +64,12 @@ pub fn chain(bytes: &[u8]) -> Result<(), ChainError> {
 }
 
 /// The socket to which ports connect.
-struct Meeting {
+struct PortSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Meeting {
+impl PortSocket {
     fn new() -> Self {
         let thread = format!("{:?}", std::thread::current().id());
         let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
@@ -87,7 +87,7 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
+impl Drop for PortSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -95,7 +95,7 @@ impl Drop for Meeting {
 
 thread_local! {
     /// The socket is created once, because files would take most of the time.
-    static MEETING: Meeting = Meeting::new();
+    static SOCKET: PortSocket = PortSocket::new();
 }
 
 /// Maximum number of frames taken from the guest after a request.
@@ -105,20 +105,20 @@ const TAKEN: usize = 4;
 const WRITE: u8 = 225;
 
 /// Runs a front end that sends the requests in the bytes: of each eight bytes one is the request, one selects its
-/// attachments, and the others are numbers for its body; or they are a write to the guest's memory. Returns `true` if its
-/// device was ever up.
+/// attachments, and the others are numbers for its body; or they are a write to the guest's memory. Returns `true` if
+/// its device was ever up.
 ///
 /// # Panics
 /// If the port panics.
 pub fn front_end(bytes: &[u8]) -> bool {
-    MEETING.with(|meeting| converse(meeting, bytes))
+    SOCKET.with(|socket| run_script(socket, bytes))
 }
 
-fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
-    let config = VhostConfig { role: Role::Connect, window: 8, ..VhostConfig::at(&meeting.path) };
+fn run_script(socket: &PortSocket, bytes: &[u8]) -> bool {
+    let config = VhostConfig { role: Role::Connect, window: 8, ..VhostConfig::at(&socket.path) };
     let mut port = VhostPort::open(&config).unwrap();
     port.service(Instant::EPOCH).unwrap();
-    let mut stream = meeting.accept().unwrap();
+    let mut stream = socket.accept().unwrap();
     let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
     ftruncate(&memory, 1 << 16).unwrap();
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -133,7 +133,7 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
         }
         let served = port.service(Instant::EPOCH);
         // A port that disconnected, which is an error, has reconnected in the call after it.
-        if let Some(again) = (!is_sound).then(|| meeting.accept()).flatten() {
+        if let Some(again) = (!is_sound).then(|| socket.accept()).flatten() {
             stream = again;
         }
         was_up |= port.is_up();
@@ -141,7 +141,7 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
     }
     drop(port);
     // A connection after the last request would be the next input's first.
-    while !is_sound && meeting.accept().is_some() {}
+    while !is_sound && socket.accept().is_some() {}
     was_up
 }
 

@@ -30,7 +30,7 @@ fn read(a: &mut Tenant, token: Token, reading: Reading) -> Vec<u8> {
 }
 
 #[test]
-fn a_buffer_goes_back_when_its_frame_is_acknowledged_and_not_before() {
+fn a_buffer_is_returned_when_its_frame_is_acknowledged_and_not_before() {
     let mut a = tenant("held", 64, USUAL, 1_536);
     let (token, bytes) = sent(&mut a, 1);
     assert!(read(&mut a, token, Reading::First) == bytes);

@@ -64,11 +64,11 @@ fn chains_that_virtio_forbids_stop_the_queue_with_a_reason_and_nothing_else() {
 
 #[test]
 fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
-    let fault = |name: &str, hurt: fn(&mut FrontEnd)| {
+    let fault = |name: &str, corrupt_ring: fn(&mut FrontEnd)| {
         let mut a = tenant(name, 64, USUAL, 1_536);
         let table = a.guest.front.queues[SENDS].table;
         (0..64).for_each(|head| a.guest.front.describe(table, head, (BUFFERS, 100, 0, 0)));
-        hurt(&mut a.guest.front);
+        corrupt_ring(&mut a.guest.front);
         let report = (0..200).find_map(|_| a.port.take(millis(0)).err()).unwrap().to_string();
         works(a);
         report
@@ -374,12 +374,12 @@ fn corrupt(a: &mut Tenant, rng: &mut Rng) {
 fn a_corrupting_guest_neither_stops_the_process_nor_harms_its_neighbour() {
     for seed in 0..100 {
         let mut rng = Seed(seed).child("rave", 0).rng();
-        let mut mad = tenant(&format!("mad-{seed}"), 256, USUAL, 1_536);
-        let mut sane = tenant(&format!("sane-{seed}"), 64, USUAL, 1_536);
+        let mut hostile = tenant(&format!("mad-{seed}"), 256, USUAL, 1_536);
+        let mut healthy = tenant(&format!("sane-{seed}"), 64, USUAL, 1_536);
         let (mut tokens, mut slots) = (vec![], vec![]);
         for round in 0..300 {
-            corrupt(&mut mad, &mut rng);
-            if let Ok(Some(sent)) = mad.port.take(millis(round)) {
+            corrupt(&mut hostile, &mut rng);
+            if let Ok(Some(sent)) = hostile.port.take(millis(round)) {
                 assert!((26..=weft_ports::MAX_FRAME).contains(&sent.len), "seed {seed}");
                 tokens.push(sent);
             }
@@ -387,34 +387,38 @@ fn a_corrupting_guest_neither_stops_the_process_nor_harms_its_neighbour() {
                 let offset = rng.next_u32() % sent.len;
                 let reading =
                     if rng.chance(1, 2) { Reading::First } else { Reading::Retransmission };
-                let _ = mad.port.read(sent.token, offset, &mut [0; 1_400], reading);
+                let _ = hostile.port.read(sent.token, offset, &mut [0; 1_400], reading);
             }
-            slots.extend(mad.port.claim(
+            slots.extend(hostile.port.claim(
                 26 + rng.next_u32() % 60_000,
                 Turn::OutOfOrder,
                 Staging::InPlace,
             ));
             for &slot in &slots {
-                let _ = mad.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);
-                let _ = mad.port.peek(slot, &mut [0; 268]);
+                let _ = hostile.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);
+                let _ = hostile.port.peek(slot, &mut [0; 268]);
             }
             if rng.chance(1, 4) && !slots.is_empty() {
                 let slot = slots.swap_remove(rng.index(slots.len()));
-                if rng.chance(1, 2) { mad.port.complete(slot) } else { mad.port.cancel(slot) }
+                if rng.chance(1, 2) {
+                    hostile.port.complete(slot)
+                } else {
+                    hostile.port.cancel(slot)
+                }
             }
             if rng.chance(1, 4) && !tokens.is_empty() {
-                mad.port.release(tokens.swap_remove(rng.index(tokens.len())).token);
+                hostile.port.release(tokens.swap_remove(rng.index(tokens.len())).token);
             }
-            let _ = mad.port.flush();
-            mad.port.release_overdue(millis(round), weft_units::Duration::from_millis(28));
+            let _ = hostile.port.flush();
+            hostile.port.release_overdue(millis(round), weft_units::Duration::from_millis(28));
         }
-        let holdings = mad.port.holdings();
+        let holdings = hostile.port.holdings();
         assert_eq!((holdings.taken, holdings.claimed), (tokens.len(), slots.len()), "seed {seed}");
         let bytes = frame(&mut rng, 900);
-        assert!(sane.guest.send(&bytes));
-        let sent = sane.port.take(millis(0)).unwrap().unwrap();
+        assert!(healthy.guest.send(&bytes));
+        let sent = healthy.port.take(millis(0)).unwrap().unwrap();
         let mut read = vec![0; 900];
-        sane.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
+        healthy.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
         assert_eq!(read, bytes, "seed {seed}");
     }
 }

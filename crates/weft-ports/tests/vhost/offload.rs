@@ -99,8 +99,8 @@ fn a_checksum_is_completed_for_a_guest_that_does_not() {
 #[test]
 fn a_header_that_does_not_fit_its_frame_is_not_shown() {
     let fits = tcp(b"payload", 0);
-    let hurt: [(usize, u8); 4] = [(6, 200), (8, 250), (1, 5), (1, 77)];
-    for (at, value) in hurt {
+    let corruptions: [(usize, u8); 4] = [(6, 200), (8, 250), (1, 5), (1, 77)];
+    for (at, value) in corruptions {
         for (name, features) in [("misfit-a", USUAL), ("misfit-b", PLAIN)] {
             let mut frame = fits.clone();
             frame[at] = value;
@@ -111,7 +111,7 @@ fn a_header_that_does_not_fit_its_frame_is_not_shown() {
 }
 
 #[test]
-fn a_frame_that_no_buffer_of_the_guest_holds_is_lost_and_delays_nobody() {
+fn a_frame_that_no_buffer_of_the_guest_holds_is_lost_and_delays_no_other() {
     let features = USUAL & !bit::MRG_RXBUF;
     let mut b = tenant("too-large", 64, features, 2_048);
     for len in [9_000, 1_000] {

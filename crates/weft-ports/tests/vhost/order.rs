@@ -58,7 +58,7 @@ fn with_event_idx_the_guest_selects_the_buffer_after_which_it_wants_an_interrupt
 }
 
 #[test]
-fn a_cancelled_buffer_goes_to_the_next_frame() {
+fn a_cancelled_buffer_is_used_for_the_next_frame() {
     let mut b = tenant("cancel", 8, USUAL, 1_536);
     let dropped = b.port.claim(4_000, Turn::OutOfOrder, Staging::InPlace).unwrap();
     b.port.cancel(dropped);

@@ -5,7 +5,7 @@ use weft_ports::Port;
 use weft_units::{Duration, Rng, Seed};
 
 use crate::common::front_end::{USUAL, bit};
-use crate::common::wire::{Weather, Wire};
+use crate::common::wire::{Impairments, Wire};
 use crate::{Tenant, frame, millis, sent_part, tenant};
 
 /// Returns a guest with random features.
@@ -60,8 +60,8 @@ fn every_frame_arrives_once_and_in_order_whatever_happens_to_guests() {
                 frame(&mut rng, len)
             })
             .collect();
-        let weather = Weather { loss: rng.below(200), reordering: 1 + rng.index(100) };
-        let mut wire = Wire::new(weather, seed);
+        let impairments = Impairments { loss: rng.below(200), reordering: 1 + rng.index(100) };
+        let mut wire = Wire::new(impairments, seed);
         let (mut next, mut turn) = (0, 0);
         while b.guest.received.len() < FRAMES {
             while next < FRAMES && rng.chance(9, 10) && a.guest.send(&frames[next]) {

@@ -4,7 +4,7 @@ use weft_ports::{Custody, Port};
 use weft_units::Seed;
 
 use crate::common::front_end::{USUAL, bit};
-use crate::common::wire::{Weather, Wire};
+use crate::common::wire::{Impairments, Wire};
 use crate::{Tenant, frame, millis, sent_part, tenant};
 
 /// Sends `count` frames of up to `longest` bytes from one guest to the other.
@@ -16,7 +16,7 @@ fn carry(a: &mut Tenant, b: &mut Tenant, longest: usize, count: usize, seed: u64
             frame(&mut rng, len)
         })
         .collect();
-    let mut wire = Wire::new(Weather { loss: 30, reordering: 64 }, seed);
+    let mut wire = Wire::new(Impairments { loss: 30, reordering: 64 }, seed);
     let (mut next, mut turns) = (0, 0);
     while b.guest.received.len() < count {
         while next < count && a.guest.send(&frames[next]) {

@@ -121,11 +121,11 @@ class BaseChannel:
     def abort(self) -> None:
         """Ends the channel at once and drops its messages in flight, without notice to the peer."""
         self._node._native.abort_channel(self._number)
-        self._node._touched()
+        self._node._schedule()
 
     def _respond(self, number: int, body: Buffer) -> None:
         self._node._native.respond(self._number, number, body)
-        self._node._touched()
+        self._node._schedule()
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.Channel {self._number:#x}{' closed' * bool(self._closed)}>"
@@ -191,7 +191,7 @@ class BaseNode(Generic[C]):
                 self._ended(channel)
 
     def _received(self, native: _weft.Message, channel: C | None) -> None:
-        if channel is None:  # A filter rule kept it until its channel was gone.
+        if channel is None:  # A filter rule delayed it until its channel had ended.
             return
         message = Message(native, channel)
         if native.kind == "response":
@@ -206,7 +206,7 @@ class BaseNode(Generic[C]):
             channel = self._channels[number] = self._make(number)
         return channel
 
-    def _touched(self) -> None:
+    def _schedule(self) -> None:
         """Schedules progress after new work was submitted."""
 
     def _make(self, number: int) -> C:

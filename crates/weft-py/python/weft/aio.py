@@ -53,7 +53,7 @@ class Channel(BaseChannel):
         while not self._inbox:
             if self._closed:
                 raise self._closed
-            await self._node._turned()
+            await self._node._wait_for_events()
         return self._inbox.popleft()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -69,9 +69,9 @@ class Channel(BaseChannel):
         """Closes the channel and waits until the peer has all messages sent, or is gone."""
         if not self._node.closed:
             self._node._native.close_channel(self._number)
-            self._node._touched()
+            self._node._schedule()
             while self._closed is None:
-                await self._node._turned()
+                await self._node._wait_for_events()
         if self._owns_node:
             self._node.close()
 
@@ -99,21 +99,21 @@ class Node(BaseNode[Channel]):
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._descriptor = self._native.event_fd()
-        self._loop.add_reader(self._descriptor, self._turn)
-        self._touched()
+        self._loop.add_reader(self._descriptor, self._process_events)
+        self._schedule()
 
     async def connect(self, address: str) -> Channel:
         """Opens a channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
         ticket = self._native.connect(address)
         future: asyncio.Future[Channel] = self._loop.create_future()
         self._tickets[ticket] = future
-        self._touched()
+        self._schedule()
         return await future
 
     async def accept(self) -> Channel:
         """Returns the next channel that a peer opened, after `listen`."""
         while not self._unaccepted:
-            await self._turned()
+            await self._wait_for_events()
         return self._unaccepted.popleft()
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Node(BaseNode[Channel]):
         try:
             self._native.close()
         except BaseException:
-            self._loop.add_reader(self._descriptor, self._turn)
+            self._loop.add_reader(self._descriptor, self._process_events)
             raise
         if self._timer:
             self._timer.cancel()
@@ -144,7 +144,7 @@ class Node(BaseNode[Channel]):
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def _turn(self) -> None:
+    def _process_events(self) -> None:
         """Processes pending work and prepares to sleep."""
         self._scheduled = False
         if self.closed:
@@ -159,16 +159,16 @@ class Node(BaseNode[Channel]):
             self._timer = None
         sleep = self._native.arm()
         if sleep is None:
-            self._touched()
+            self._schedule()
         else:
-            self._timer = self._loop.call_later(sleep, self._turn)
+            self._timer = self._loop.call_later(sleep, self._process_events)
 
-    def _touched(self) -> None:
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._process_events)
 
-    async def _turned(self) -> None:
+    async def _wait_for_events(self) -> None:
         """Waits until the node has processed events."""
         if self.closed:
             raise Closed("the node is closed")
@@ -181,9 +181,9 @@ class Node(BaseNode[Channel]):
             try:
                 number = send()
             except Full:
-                await self._turned()
+                await self._wait_for_events()
             else:
-                self._touched()
+                self._schedule()
                 return number
 
     async def _call(self, channel: Channel, body: Buffer) -> Message:
@@ -219,7 +219,7 @@ class Node(BaseNode[Channel]):
             future.set_result(message)
 
     def _arrived(self, channel: Channel) -> None:
-        pass  # `receive` checks the inbox after every turn.
+        pass  # `receive` checks the inbox after every `_process_events`.
 
     def _ended(self, channel: Channel) -> None:
         for of, future in self._calls.values():

@@ -39,7 +39,7 @@ _TYPES = {
     torch.uint8: "uint8",
     torch.int8: "int8",
 }
-# The number of latest works to keep alive: C++ may wait for them after Python has dropped them.
+# The number of the latest works that are kept alive: C++ may wait for them after Python has dropped them.
 _MAX_KEPT_WORKS = 1024
 _OPS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 
@@ -163,9 +163,9 @@ class _Message:
 class _Pair:
     """Messages of one tag from one rank to another, in order.
 
-    They are broadcasts in a group of the two, which connect at the first message, as NCCL's do. A separate thread
-    connects to the other rank and completes futures: a message that the other rank has not posted yet blocks nothing
-    else.
+    They are broadcasts in a group of the two ranks, which connect at the first message, as NCCL's ranks do. A separate
+    thread connects to the other rank and completes futures: a message that the other rank has not posted yet blocks
+    nothing else.
     """
 
     def __init__(self, store, name, end, options):
@@ -195,7 +195,7 @@ class _Pair:
 
     def _run(self):
         try:
-            found = self._meet()
+            found = self._connect()
         except Exception as error:
             found = error
         with self._lock:
@@ -205,7 +205,7 @@ class _Pair:
             self._waiting = []
         _complete_all(self.works)
 
-    def _meet(self):
+    def _connect(self):
         group = Group(self._end, 2, self._options)
         keys = [f"{self._name}/{end}" for end in range(2)]
         self._store.set(keys[self._end], group.address)
@@ -252,9 +252,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
         works = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
-        return self._follow(Work(works, results, finish, self._timeout), self._queue)
+        return self._track(Work(works, results, finish, self._timeout), self._queue)
 
-    def _follow(self, work, works):
+    def _track(self, work, works):
         self._kept.append(work)
         works.put(work)
         return work
@@ -381,7 +381,7 @@ class ProcessGroup(dist.ProcessGroup):
         flats = [_flat(tensor) for tensor in tensors]
         messages = [pair.post(_memory(flat)) for flat in flats]
         finish = None if self._rank == sender else lambda: _put_back(tensors, flats)
-        return self._follow(Work(messages, tensors, finish, self._timeout), pair.works)
+        return self._track(Work(messages, tensors, finish, self._timeout), pair.works)
 
     def send(self, tensors, to, tag=0):
         return self._message(tensors, (self._rank, to), tag)

@@ -61,15 +61,15 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             node = channel._node
             await asyncio.sleep(0.1)
             turns = 0
-            turn = node._turn
+            turn = node._process_events
 
             def counted() -> None:
                 nonlocal turns
                 turns += 1
                 turn()
 
-            node._turn = counted  # type: ignore[method-assign]
-            node._touched()
+            node._process_events = counted  # type: ignore[method-assign]
+            node._schedule()
             await asyncio.sleep(0.3)
             self.assertLess(turns, 30)
 

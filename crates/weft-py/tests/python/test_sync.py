@@ -23,7 +23,7 @@ class Calls(unittest.TestCase):
                 answer = channel.call(body, timeout=5)
                 self.assertEqual((len(answer), bytes(answer)), (length, body))
 
-    def test_bodies_are_whatever_has_bytes(self) -> None:
+    def test_bodies_are_objects_with_a_buffer(self) -> None:
         with Peer() as peer, weft.connect(peer.address) as channel:
             for body in (b"x", bytearray(b"x"), memoryview(b"xyz")[:1]):
                 self.assertEqual(bytes(channel.call(body, timeout=5)), b"x")
@@ -41,7 +41,7 @@ class Calls(unittest.TestCase):
             self.assertIsInstance(channel.closed, weft.Closed)
             self.assertEqual(peer.first(100), [b"%d" % number for number in range(100)])
 
-    def test_more_messages_than_may_wait_wait_for_the_window(self) -> None:
+    def test_messages_beyond_the_backlog_wait_for_the_window(self) -> None:
         with Peer() as peer, weft.connect(peer.address, backlog=4, depth=8) as channel:
             for number in range(500):
                 channel.send(b"%d" % number, timeout=5)
@@ -82,12 +82,12 @@ def answer_two(server: weft.Node) -> None:
 
 
 class Failures(unittest.TestCase):
-    def test_nobody_there(self) -> None:
+    def test_no_listener(self) -> None:
         with self.assertRaisesRegex(weft.ConnectError, "nobody listens there") as raised:
             weft.connect("127.0.0.1:1")
         self.assertIsInstance(raised.exception, ConnectionError)
 
-    def test_somebody_else_there(self) -> None:
+    def test_a_foreign_listener(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             def speak() -> None:
                 with listener.accept()[0] as connection:
@@ -100,7 +100,7 @@ class Failures(unittest.TestCase):
                 weft.connect(f"127.0.0.1:{listener.getsockname()[1]}")
             thread.join()
 
-    def test_options_and_addresses_that_cannot_be(self) -> None:
+    def test_invalid_options_and_addresses(self) -> None:
         for options, why in (
             ({"depth": 2}, "expected 3 to 4096"),
             ({"keepalife": "1s"}, "keepalive"),
@@ -174,7 +174,7 @@ class Failures(unittest.TestCase):
                 thread.join(timeout=10)
             self.assertTrue(refused.is_set(), "one of them was there first")
 
-    def test_what_is_closed_says_so(self) -> None:
+    def test_a_closed_node_raises_closed(self) -> None:
         node = weft.Node()
         node.close()
         node.close()
@@ -184,7 +184,7 @@ class Failures(unittest.TestCase):
 
 
 class MemoryOfBodies(unittest.TestCase):
-    def test_a_body_stays_while_anybody_looks_at_it(self) -> None:
+    def test_a_body_stays_while_a_memoryview_exists(self) -> None:
         with Peer() as peer, weft.Node() as node:
             channel = node.connect(peer.address)
             view = channel.call(b"kept" * 100_000, timeout=5).body

@@ -65,7 +65,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Outcome<*mut rdma
         cm_event::CONNECT_RESPONSE => respond(id, &mut event),
         // On failure the queue pair keeps its state; the event itself reports the error.
         cm_event::REJECTED | cm_event::UNREACHABLE if event.public.status != 0 => {
-            let _ = transition::go(id, &[qp_state::ERR]);
+            let _ = transition::advance(id, &[qp_state::ERR]);
         }
         _ => {}
     }
@@ -79,13 +79,14 @@ fn respond(id: &Id, event: &mut Event) {
     if unsafe { (*id.public()).qp }.is_null() {
         return;
     }
-    let ready = transition::go(id, &[qp_state::RTR, qp_state::RTS]).and_then(|()| establish(id));
+    let ready =
+        transition::advance(id, &[qp_state::RTR, qp_state::RTS]).and_then(|()| establish(id));
     match ready {
         Ok(()) => event.public.event = cm_event::ESTABLISHED,
         Err(errno) => {
             event.public.event = cm_event::CONNECT_ERROR;
             event.public.status = errno.negative();
-            let _ = transition::go(id, &[qp_state::ERR]);
+            let _ = transition::advance(id, &[qp_state::ERR]);
             let _ = id.communication().and_then(|communication| {
                 with(|state| {
                     Ok(state.manager.reject(state.now, communication, Rejection::CONSUMER))

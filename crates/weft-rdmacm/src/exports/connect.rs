@@ -15,13 +15,18 @@ use weft_verbs_abi::{qp_state, qp_type};
 /// The maximum retry count: it has three bits.
 const MAX_RETRIES: u8 = 7;
 
+/// Returns a copy of the program's private data.
+///
+/// # Errors
+/// `EINVAL`: it has more than `max` bytes.
+///
 /// # Safety
 /// `data` is null or points to `len` bytes.
-unsafe fn private(data: *const c_void, len: u8, most: usize) -> Outcome<Vec<u8>> {
+unsafe fn private(data: *const c_void, len: u8, max: usize) -> Outcome<Vec<u8>> {
     if data.is_null() || len == 0 {
         return Ok(Vec::new());
     }
-    if usize::from(len) > most {
+    if usize::from(len) > max {
         return Err(EINVAL);
     }
     // SAFETY: guaranteed by the caller.
@@ -36,21 +41,21 @@ unsafe fn offer(
     id: *mut rdma_cm_id,
     details: &Details,
     param: *const rdma_conn_param,
-    most_data: usize,
+    max_data: usize,
 ) -> Outcome<Offer> {
-    let most = details.most_resources;
-    let asked = details.peer.as_ref();
+    let max = details.max_resources;
+    let request = details.peer.as_ref();
     // This end serves what the other requests, and requests what the other serves.
-    let (serve, ask) = asked.map_or((most, most), |peer| {
-        (peer.initiator_depth.min(most), peer.responder_resources.min(most))
+    let (serve, initiate) = request.map_or((max, max), |peer| {
+        (peer.initiator_depth.min(max), peer.responder_resources.min(max))
     });
-    let retries = asked.map_or(MAX_RETRIES, |peer| peer.retry_count);
+    let retries = request.map_or(MAX_RETRIES, |peer| peer.retry_count);
     let base = Offer {
         service: service_of(id),
         responder_resources: serve,
-        initiator_depth: ask,
+        initiator_depth: initiate,
         retry_count: retries,
-        rnr_retry_count: asked.map_or(MAX_RETRIES, |peer| peer.rnr_retry_count),
+        rnr_retry_count: request.map_or(MAX_RETRIES, |peer| peer.rnr_retry_count),
         ..details.own.clone()
     };
     // SAFETY: guaranteed by the caller.
@@ -58,20 +63,20 @@ unsafe fn offer(
     let Some(param) = param else {
         return Ok(Offer { queue_pair: pair.map_or(0, |pair| pair.qp_num), ..base });
     };
-    let of = |wanted: u8, most: u8| if wanted == RDMA_MAX_RESOURCES { most } else { wanted };
+    let of = |wanted: u8, max: u8| if wanted == RDMA_MAX_RESOURCES { max } else { wanted };
     let chosen = Offer {
         queue_pair: pair.map_or(param.qp_num, |pair| pair.qp_num),
         responder_resources: of(param.responder_resources, serve),
-        initiator_depth: of(param.initiator_depth, ask),
-        retry_count: if asked.is_some() { retries } else { param.retry_count.min(MAX_RETRIES) },
+        initiator_depth: of(param.initiator_depth, initiate),
+        retry_count: if request.is_some() { retries } else { param.retry_count.min(MAX_RETRIES) },
         rnr_retry_count: param.rnr_retry_count.min(MAX_RETRIES),
         flow_control: param.flow_control != 0,
         shared_receive_queue: pair.map_or(param.srq != 0, |pair| !pair.srq.is_null()),
         // SAFETY: guaranteed by the caller.
-        private_data: unsafe { private(param.private_data, param.private_data_len, most_data)? },
+        private_data: unsafe { private(param.private_data, param.private_data_len, max_data)? },
         ..base
     };
-    let fits = chosen.responder_resources <= most && chosen.initiator_depth <= most;
+    let fits = chosen.responder_resources <= max && chosen.initiator_depth <= max;
     if fits && chosen.queue_pair < 1 << 24 { Ok(chosen) } else { Err(EINVAL) }
 }
 
@@ -94,12 +99,12 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             if details.communication.is_some() || details.bound.is_none() {
                 return Err(EINVAL);
             }
-            let most = match this.space() {
+            let max = match this.space() {
                 Space::Connected => private_data::REQUEST,
                 Space::Datagram => private_data::SERVICE_REQUEST,
             };
             // SAFETY: guaranteed by the caller.
-            let offer = unsafe { offer(id, &details, param, most)? };
+            let offer = unsafe { offer(id, &details, param, max)? };
             let offer = Offer { psn: state.manager.draw_psn(), ..offer };
             details.own = offer.clone();
             state.sockets.connect(addresses.local, addresses.remote);
@@ -121,18 +126,18 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         let communication = this.communication().map_err(|_| EINVAL)?;
-        let most = match this.space() {
+        let max = match this.space() {
             Space::Connected => private_data::REPLY,
             Space::Datagram => private_data::SERVICE_REPLY,
         };
         // SAFETY: guaranteed by the caller.
-        let offer = unsafe { offer(id, &this.details(), param, most)? };
+        let offer = unsafe { offer(id, &this.details(), param, max)? };
         let psn = with(|state| Ok(state.manager.draw_psn()))?;
         let qkey = if offer.service == service_number(qp_type::UD) { RDMA_UDP_QKEY } else { 0 };
         let offer = Offer { psn, qkey, ..offer };
         this.details().own = offer.clone();
         if this.space() == Space::Connected {
-            transition::go(this, &[qp_state::RTR, qp_state::RTS])?;
+            transition::advance(this, &[qp_state::RTR, qp_state::RTS])?;
         }
         let accepted = with(|state| Ok(state.manager.accept(state.now, communication, offer)))?;
         if !accepted {
@@ -150,6 +155,8 @@ fn service_number(service: u32) -> u8 {
     u8::try_from(service).unwrap_or(0)
 }
 
+/// Rejects the other end's request or response.
+///
 /// # Safety
 /// `id` came with a request or a response, and `data` is null or points to `len` bytes.
 unsafe fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: Reason) -> c_int {
@@ -213,7 +220,7 @@ unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         let communication = this.communication().map_err(|_| EINVAL)?;
-        transition::go(this, &[qp_state::ERR])?;
+        transition::advance(this, &[qp_state::ERR])?;
         if with(|state| Ok(state.manager.disconnect(state.now, communication)))? {
             // SAFETY: guaranteed by the caller.
             return unsafe { complete(id) };

@@ -9,7 +9,7 @@ mod identifier;
 mod queue_pair;
 mod resolve;
 
-/// Without a channel of the program, blocks until the call's event arrives.
+/// Waits for the call's event if the identifier has no channel of the program; otherwise returns at once.
 ///
 /// # Errors
 /// The status of the event: `ECONNREFUSED` for a rejection.

@@ -110,7 +110,7 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr_ex)
         } else {
             &[qp_state::INIT]
         };
-        transition::go(Id::of(id), states).inspect_err(|_| destroy(id))
+        transition::advance(Id::of(id), states).inspect_err(|_| destroy(id))
     }
 }
 

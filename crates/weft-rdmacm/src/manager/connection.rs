@@ -67,7 +67,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Creates a connection that has sent nothing. `peer` is [`CommunicationId::NOBODY`] until the peer answers.
+    /// Creates a connection that has sent nothing. `peer` is [`CommunicationId::NONE`] until the peer answers.
     pub(super) fn new(
         space: Space,
         side: Side,
@@ -141,7 +141,7 @@ impl Connection {
         self.stop_retransmission(Some(now + IDLE_TIMEOUT));
     }
 
-    /// Enters TIME-WAIT if this end was the one asked, for copies of the request; else closes.
+    /// Enters TIME-WAIT if this end is the passive one, for late copies of the request; otherwise closes.
     fn end(&mut self, now: Instant) {
         match self.side {
             Side::Active => {
@@ -279,7 +279,7 @@ impl Connection {
             }
             (_, Body::DisconnectRequest) => self.handle_disconnect_request(now, out),
             (State::DisconnectSent, Body::DisconnectReply) => self.close(0, now, out),
-            // A copy of an answered message, or an answer without a question.
+            // A copy of an answered message, or an answer without a request.
             _ => {}
         }
     }
@@ -312,7 +312,7 @@ impl Connection {
     fn handle_disconnect_request(&mut self, now: Instant, out: &mut Outbox) {
         match self.state {
             State::RequestSent | State::RequestReceived | State::Closed => return,
-            // The connection was in use, and the message that says so was lost.
+            // The connection was in use, and the message that reports it was lost.
             State::ReplySent => self.push_event(Event::Established, out),
             State::ReplyReceived | State::Established | State::DisconnectSent | State::TimeWait => {
             }

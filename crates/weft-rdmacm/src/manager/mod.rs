@@ -23,7 +23,7 @@ const MAX_UNANSWERED_COPIES: u8 = 3;
 pub(crate) enum Space {
     /// Ends connect queue pairs with each other (IBTA, section 12.9).
     Connected,
-    /// One end asks for the number of the other's datagram queue pair (IBTA, section 12.11).
+    /// One end requests the number of the other's datagram queue pair (IBTA, section 12.11).
     Datagram,
 }
 
@@ -142,14 +142,17 @@ impl Manager {
         self.users.contains_key(&local)
     }
 
+    /// Listens at an address: `owner` gets its requests, of which at most `backlog` wait for an answer at a time.
     pub(crate) fn listen(&mut self, space: Space, local: SocketAddr, owner: Owner, backlog: u32) {
         self.listeners.insert((space, local), Listening { owner, backlog });
     }
 
+    /// Removes all listeners of an owner.
     pub(crate) fn stop_listening(&mut self, owner: Owner) {
         self.listeners.retain(|_, listening| listening.owner != owner);
     }
 
+    /// Requests a connection. Returns the ID of this end's side.
     pub(crate) fn connect(
         &mut self,
         now: Instant,
@@ -158,7 +161,7 @@ impl Manager {
         offer: Offer,
     ) -> CommunicationId {
         let own = self.draw_id();
-        let peer = CommunicationId::NOBODY;
+        let peer = CommunicationId::NONE;
         self.insert(Connection::new(space, Side::Active, addresses, own, peer));
         self.with(own, |connection, out| connection.request(offer, now, out));
         own
@@ -210,7 +213,7 @@ impl Manager {
     pub(crate) fn handle_datagram(&mut self, now: Instant, addresses: AddressPair, bytes: &[u8]) {
         let Some(message) = Message::parse(bytes) else { return };
         let peer = (addresses, message.from);
-        if message.to == CommunicationId::NOBODY {
+        if message.to == CommunicationId::NONE {
             match self.requested.get(&peer) {
                 Some(&id) => {
                     self.with(id, |connection, out| connection.handle(message, now, out));
@@ -221,7 +224,7 @@ impl Manager {
         }
         let is_the_peer = |connection: &Connection| {
             connection.addresses == addresses
-                && (connection.peer == message.from || connection.peer == CommunicationId::NOBODY)
+                && (connection.peer == message.from || connection.peer == CommunicationId::NONE)
         };
         if self.connections.get(&message.to).is_some_and(is_the_peer) {
             self.with(message.to, |connection, out| connection.handle(message, now, out));
@@ -230,7 +233,7 @@ impl Manager {
         }
     }
 
-    /// Answers a message about an unknown connection: it is over.
+    /// Answers a message about an unknown connection by the message that the connection is over.
     fn handle_unknown(&mut self, addresses: AddressPair, message: &Message) {
         let body = match message.body {
             Body::DisconnectRequest => Body::DisconnectReply,
@@ -313,7 +316,7 @@ impl Manager {
     fn draw_id(&mut self) -> CommunicationId {
         loop {
             let id = CommunicationId(self.rng.next_u32());
-            if id != CommunicationId::NOBODY && !self.connections.contains_key(&id) {
+            if id != CommunicationId::NONE && !self.connections.contains_key(&id) {
                 return id;
             }
         }

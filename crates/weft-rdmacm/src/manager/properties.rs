@@ -16,11 +16,11 @@ use crate::message::private_data;
 /// If a message changes on its way, or has more private data than programs have room for.
 pub fn message(bytes: &[u8]) -> bool {
     let Some(message) = Message::parse(bytes) else { return false };
-    assert_ne!(message.from, CommunicationId::NOBODY);
+    assert_ne!(message.from, CommunicationId::NONE);
     let again = message.emit();
     assert_eq!(again.len(), bytes.len());
     assert_eq!(Message::parse(&again).as_ref(), Some(&message));
-    let (data, most) = match &message.body {
+    let (data, max) = match &message.body {
         Body::Request(offer) => (&offer.private_data[..], private_data::REQUEST),
         Body::Reply(offer) => (&offer.private_data[..], private_data::REPLY),
         Body::ServiceRequest(offer) => (&offer.private_data[..], private_data::SERVICE_REQUEST),
@@ -28,7 +28,7 @@ pub fn message(bytes: &[u8]) -> bool {
         Body::Reject { private_data, .. } => (&private_data[..], private_data::REJECT),
         _ => (&[][..], 0),
     };
-    assert!(data.len() <= most);
+    assert!(data.len() <= max);
     true
 }
 
@@ -58,7 +58,7 @@ pub fn manager(bytes: &[u8]) -> bool {
     let mut script = Script::new(bytes);
     while let Some(step) = script.byte() {
         scene.play(step, &mut script);
-        scene.ends.iter().for_each(|end| hold(end, scene.now));
+        scene.ends.iter().for_each(|end| check(end, scene.now));
     }
     for (end, id) in scene.ends.iter().zip(ids) {
         let connection = end.connections.get(&id).expect("nobody ended it");
@@ -211,7 +211,7 @@ fn forged(script: &mut Script<'_>, known: &[CommunicationId]) -> Message {
     let choice = script.below(8);
     let to = match known.get(choice) {
         Some(&id) => id,
-        None if choice < 6 => CommunicationId::NOBODY,
+        None if choice < 6 => CommunicationId::NONE,
         None => CommunicationId(script.word()),
     };
     let offer = Offer {
@@ -236,9 +236,9 @@ fn forged(script: &mut Script<'_>, known: &[CommunicationId]) -> Message {
     Message { from, to, copy: script.byte().unwrap_or(0), body }
 }
 
-/// Checks the invariants of a manager's tables: each has an entry for each connection that belongs there, and no other. It
-/// makes no tables of its own, because it runs after every step.
-fn hold(manager: &Manager, now: Instant) {
+/// Checks the invariants of a manager's tables: each has an entry for each connection that belongs there, and no other.
+/// It makes no tables of its own, because it runs after every step.
+fn check(manager: &Manager, now: Instant) {
     let connections = || manager.connections.values();
     let due = connections().filter_map(|it| Some((it.deadline?, it.own)));
     assert!(due.clone().all(|it| manager.deadlines.contains(&it)));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn no_enemy_ends_what_others_have_or_confuses_a_manager() {
+    fn no_enemy_ends_other_connections_or_corrupts_the_tables() {
         let connected = survive(&inputs("rdmacm.corpus"), 20_000, manager);
         assert!(connected > 1_000, "only {connected} asked for a connection");
     }

@@ -201,7 +201,7 @@ fn a_dead_host_is_unreachable_within_twelve_seconds() {
 }
 
 #[test]
-fn a_peer_that_died_is_noticed_by_who_only_waits() {
+fn the_death_of_a_peer_is_detected_by_an_idle_end() {
     let mut line = Line::new(Space::Connected);
     line.established();
     line.pass(Duration::from_secs(600), |_| Fate::Arrive);
@@ -213,7 +213,7 @@ fn a_peer_that_died_is_noticed_by_who_only_waits() {
 }
 
 #[test]
-fn a_peer_that_started_anew_says_that_the_connection_is_over() {
+fn a_restarted_peer_ends_the_connection() {
     let mut line = Line::new(Space::Connected);
     line.established();
     line.ends[1] = Manager::new(Seed(3));
@@ -222,7 +222,7 @@ fn a_peer_that_started_anew_says_that_the_connection_is_over() {
 }
 
 #[test]
-fn an_owner_may_take_its_time() {
+fn an_owner_may_answer_late() {
     let mut line = Line::new(Space::Connected);
     let client = line.connect(Space::Connected);
     line.pass(Duration::from_secs(100), |_| Fate::Arrive);
@@ -235,7 +235,7 @@ fn an_owner_may_take_its_time() {
 }
 
 #[test]
-fn who_does_not_listen_rejects() {
+fn a_port_without_a_listener_rejects() {
     let mut line = Line::new(Space::Datagram);
     line.connect(Space::Connected);
     line.pass(SECOND, |_| Fate::Arrive);
@@ -245,7 +245,7 @@ fn who_does_not_listen_rejects() {
 }
 
 #[test]
-fn who_listens_a_moment_later_is_found() {
+fn a_listener_that_starts_a_moment_later_gets_the_request() {
     let mut line = Line::new(Space::Datagram);
     line.connect(Space::Connected);
     line.deliver();
@@ -255,13 +255,13 @@ fn who_listens_a_moment_later_is_found() {
 }
 
 #[test]
-fn a_rejection_carries_private_data_and_is_repeated() {
+fn a_rejection_has_private_data_and_answers_copies_of_the_request() {
     let mut line = Line::new(Space::Connected);
     line.connect(Space::Connected);
     line.deliver();
     let server = line.requested();
-    let why = Rejection { reason: Reason::CONSUMER, private_data: vec![1, 2] };
-    assert!(line.ends[1].reject(line.now, server, why));
+    let rejection = Rejection { reason: Reason::CONSUMER, private_data: vec![1, 2] };
+    assert!(line.ends[1].reject(line.now, server, rejection));
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
     let rejected = Event::Rejected { reason: Reason::CONSUMER, private_data: vec![1, 2] };
@@ -275,7 +275,7 @@ fn a_datagram_service_names_its_queue_pair() {
     line.deliver();
     let server = line.requested();
     assert!(line.ends[1].accept(line.now, server, Offer { qkey: 3, ..offer(6) }));
-    // The answer is lost once: a copy of the question triggers it again.
+    // The answer is lost once: a copy of the request triggers it again.
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
     assert_eq!(line.events(0), [Event::Resolved(Offer { qkey: 3, ..offer(6) })]);
@@ -283,7 +283,7 @@ fn a_datagram_service_names_its_queue_pair() {
 }
 
 #[test]
-fn more_requests_than_the_backlog_wait_outside() {
+fn requests_beyond_the_backlog_are_accepted_later() {
     let mut line = Line::new(Space::Connected);
     (0..3).for_each(|_| _ = line.connect(Space::Connected));
     line.deliver();
@@ -295,7 +295,7 @@ fn more_requests_than_the_backlog_wait_outside() {
 }
 
 #[test]
-fn who_leaves_tells_the_other_end() {
+fn an_owner_that_leaves_notifies_the_other_end() {
     let mut line = Line::new(Space::Connected);
     line.established();
     line.ends[1].forget_all(line.now);
@@ -312,7 +312,7 @@ fn who_leaves_tells_the_other_end() {
 }
 
 #[test]
-fn a_host_that_says_nobody_is_there_is_believed() {
+fn an_icmp_error_ends_a_connection() {
     let mut line = Line::new(Space::Connected);
     line.connect(Space::Connected);
     line.ends[0].handle_refused(line.now, address(0), address(1));

@@ -1,7 +1,8 @@
 //! Ends of connections that are not announced to the program yet. The program is to see the queue pair's completions
-//! first: the message that ends the connection takes another way, and a program that polls, loses its processor, and
-//! then looks for events would close the connection with completions unseen. On hardware the end arrives much later
-//! than the completions, because the card acknowledges a message before the other program has seen it.
+//! first: the message that ends the connection is not ordered with the queue pair's packets, and a program that polls,
+//! loses its processor, and then looks for events would close the connection with completions unseen. On hardware the
+//! end arrives much later than the completions, because the card acknowledges a message before the other program has
+//! seen it.
 
 use weft_units::{Duration, Instant};
 
@@ -25,7 +26,8 @@ pub(super) struct End {
 }
 
 impl State {
-    /// Holds the end of a connection if its queue pair has completions to poll; else returns the event.
+    /// Holds the end of a connection if its queue pair has unsent requests, or completions to poll; otherwise returns
+    /// the event.
     pub(super) fn hold_end(&mut self, about: CommunicationId, event: Event) -> Option<Event> {
         let queue_pair = match (&event, self.ids.get(&about)) {
             // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
@@ -42,7 +44,7 @@ impl State {
     /// Returns the ends that are due for their programs.
     pub(super) fn due_ends(&mut self) -> Vec<(CommunicationId, Event)> {
         let now = self.now;
-        let ripe = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end.queue_pair));
-        ripe.map(|end| (end.about, end.event)).collect()
+        let due = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end.queue_pair));
+        due.map(|end| (end.about, end.event)).collect()
     }
 }

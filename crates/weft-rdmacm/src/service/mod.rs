@@ -218,8 +218,8 @@ impl State {
 
     /// Returns the time of the next timeout.
     fn next_due(&self) -> Option<Instant> {
-        let look = (!self.ends.is_empty()).then(|| self.now + CHECK_INTERVAL);
-        self.manager.poll_timeout().into_iter().chain(look).min()
+        let check = (!self.ends.is_empty()).then(|| self.now + CHECK_INTERVAL);
+        self.manager.poll_timeout().into_iter().chain(check).min()
     }
 
     /// Receives the datagrams of a socket.
@@ -277,7 +277,7 @@ impl State {
             let listener = ptr::with_exposed_provenance::<Id>(listener.0);
             // SAFETY: a listener leaves the manager before it is destroyed, under the lock that is held.
             let listener = unsafe { &*listener };
-            listener.requested(self, about, AddressPair { local, remote }, offer);
+            listener.on_request(self, about, AddressPair { local, remote }, offer);
         } else if let Some(&Handle(id)) = self.ids.get(&about) {
             // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
             unsafe { &*id }.on_event(event);

@@ -5,7 +5,7 @@ use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
 use crate::pair::{OneHost, run};
 
 #[test]
-fn rping_validates_what_it_gets() {
+fn rping_validates_the_received_data() {
     connect(&OneHost, "rping -s -V -C 50", "rping -c -V -C 50 -a");
 }
 
@@ -69,7 +69,7 @@ fn perftest_connects_by_the_connection_manager() {
 
 /// The program sleeps between polling for completions and polling for events.
 #[test]
-fn what_arrived_is_seen_before_the_end_of_its_connection() {
+fn received_messages_are_seen_before_the_disconnection() {
     let binary = compiled("cc", "last_word", &["-lrdmacm", "-libverbs"], "librdmacm-dev");
     let words = binary.to_str().unwrap();
     let printed = connect(&OneHost, words, words);

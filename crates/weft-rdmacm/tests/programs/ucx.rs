@@ -15,6 +15,6 @@ pub(crate) fn perftest(stage: &impl Stage, transport: &str, test: &str) {
 }
 
 #[test]
-fn ucx_takes_a_device_without_a_node() {
+fn ucx_accepts_a_device_without_a_node() {
     perftest(&OneHost, "rc_v", "tag_lat");
 }

@@ -6,14 +6,14 @@ use plotters::style::Color;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axes::{Ticked, axes};
-use super::{figure, label_style, nothing, value_range};
+use super::{figure, label_style, no_data, value_range};
 use crate::scale::Axis;
 use crate::theme::{INK, series};
 
 /// A bar chart: `series[s].1[g]` is the bar of series `s` in group `g`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarPlot {
-    /// The quantity of a bar's height; the axis starts at zero.
+    /// The quantity of a bar's height; the axis includes zero.
     pub y: Axis,
     /// The names under the groups: ports, policies.
     pub groups: Vec<String>,
@@ -22,19 +22,19 @@ pub struct BarPlot {
 }
 
 /// Maximum number of group names on the axis; with more groups only every n-th name is shown.
-const NAMED_GROUPS: usize = 16;
+const MAX_NAMED_GROUPS: usize = 16;
 /// Maximum number of bars that are labelled with their values.
-const VALUED_BARS: usize = 24;
+const MAX_LABELLED_BARS: usize = 24;
 
 impl BarPlot {
     pub(crate) fn to_markup(&self) -> Markup {
         let values = || self.series.iter().flat_map(|(_, values)| values.iter().copied());
-        let Some(y) = value_range(values()) else { return nothing() };
+        let Some(y) = value_range(values()) else { return no_data() };
         let groups = self.groups.len() as f64;
         let names: Vec<&str> = self.series.iter().map(|(name, _)| name.as_str()).collect();
         let slot = 0.8 / self.series.len() as f64;
         let bars = self.groups.len() * self.series.len();
-        let every = self.groups.len().div_ceil(NAMED_GROUPS).max(1);
+        let every = self.groups.len().div_ceil(MAX_NAMED_GROUPS).max(1);
         let places = self.groups.iter().enumerate().step_by(every);
         let named: Vec<(f64, String)> =
             places.map(|(g, name)| (g as f64 + 0.5, name.clone())).collect();
@@ -49,7 +49,7 @@ impl BarPlot {
                     let right = left + slot * if bars > 200 { 1.0 } else { 0.94 };
                     let bar = Rectangle::new([(left, 0.0), (right, value)], series(s).filled());
                     chart.draw_series([bar])?;
-                    if bars <= VALUED_BARS {
+                    if bars <= MAX_LABELLED_BARS {
                         let style = label_style().pos(Pos::new(HPos::Center, VPos::Bottom));
                         let place = ((left + right) / 2.0, value);
                         let text = Text::new(self.y.unit.format(value), place, style);

@@ -5,12 +5,12 @@ use plotters::series::LineSeries;
 use plotters::style::Color;
 
 use super::axes::{Ticked, axes};
-use super::{figure, nothing, range};
+use super::{figure, no_data, range};
 use crate::scale::{Axis, Unit};
 use crate::theme::series;
 
 /// Maximum number of steps of a drawn distribution.
-const STEPS: usize = 500;
+const MAX_STEPS: usize = 500;
 
 /// A plot of cumulative distributions of samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,17 +23,17 @@ pub struct CdfPlot {
 
 /// The ratio of the largest to the smallest sample above which the axis is logarithmic: on a linear one a long tail
 /// reduces the body of the distribution to a vertical line.
-const LINEAR_SPREAD: f64 = 50.0;
+const MAX_LINEAR_RATIO: f64 = 50.0;
 
 impl CdfPlot {
     pub(crate) fn to_markup(&self) -> Markup {
         let mut lines: Vec<Vec<(f64, f64)>> =
             self.samples.iter().map(|(_, samples)| cumulate(samples)).collect();
         let Some(mut x) = range(lines.iter().flatten().map(|point| point.0)) else {
-            return nothing();
+            return no_data();
         };
         let lowest = lines.iter().flatten().map(|point| point.0).fold(f64::INFINITY, f64::min);
-        let logarithmic = lowest > 0.0 && x.end / lowest > LINEAR_SPREAD;
+        let logarithmic = lowest > 0.0 && x.end / lowest > MAX_LINEAR_RATIO;
         if logarithmic {
             lines.iter_mut().flatten().for_each(|point| point.0 = point.0.log10());
             x = lowest.log10()..x.end.log10();
@@ -55,12 +55,12 @@ impl CdfPlot {
     }
 }
 
-/// Returns the corners of the step function, with at most [`STEPS`] steps.
+/// Returns the corners `(value, share)` of the step function, with at most [`MAX_STEPS`] steps.
 fn cumulate(samples: &[f64]) -> Vec<(f64, f64)> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
-    let steps = count.min(STEPS);
+    let steps = count.min(MAX_STEPS);
     let mut points = Vec::with_capacity(2 * steps + 1);
     let mut below = 0.0;
     for step in 1..=steps {
@@ -88,7 +88,7 @@ mod tests {
     fn many_samples_keep_their_largest_and_their_median() {
         let samples: Vec<f64> = (1..=100_000).map(f64::from).collect();
         let points = cumulate(&samples);
-        assert_eq!(points.len(), 2 * STEPS);
+        assert_eq!(points.len(), 2 * MAX_STEPS);
         assert_eq!(points.last(), Some(&(100_000.0, 1.0)));
         assert!(points.contains(&(50_000.0, 0.5)));
     }

@@ -8,7 +8,7 @@ use plotters::style::{Color, ShapeStyle};
 
 use super::axes::{Ticked, axes};
 use super::thin::thin;
-use super::{Series, figure, label_style, nothing, range, value_range};
+use super::{Series, figure, label_style, no_data, range, value_range};
 use crate::scale::Axis;
 use crate::theme::{INK, MARK, series};
 
@@ -26,7 +26,7 @@ pub struct Mark {
 pub struct LinePlot {
     /// The x axis, usually time.
     pub x: Axis,
-    /// The y axis; it starts at zero.
+    /// The y axis; it includes zero.
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
@@ -39,7 +39,7 @@ impl LinePlot {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let all_x = points().map(|p| p.0).chain(self.marks.iter().map(|mark| mark.x));
         let (Some(x), Some(y)) = (range(all_x), value_range(points().map(|p| p.1))) else {
-            return nothing();
+            return no_data();
         };
         let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
         figure(&names, |area| {

@@ -44,7 +44,7 @@ const SIZE: (u32, u32) = (960, 340);
 type Area<'a> = plotters::drawing::DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawError = plotters::drawing::DrawingAreaErrorKind<std::io::Error>;
 
-/// Runs `draw` on an empty drawing and places the result under its legend.
+/// Runs `draw` on an empty drawing and returns the result under a legend of `names`.
 fn figure(names: &[&str], draw: impl FnOnce(&Area<'_>) -> Result<(), DrawError>) -> Markup {
     let mut svg = String::new();
     {
@@ -72,7 +72,7 @@ fn figure(names: &[&str], draw: impl FnOnce(&Area<'_>) -> Result<(), DrawError>)
 }
 
 /// Returns the placeholder for a plot without points.
-fn nothing() -> Markup {
+fn no_data() -> Markup {
     html! { p.empty { "No data." } }
 }
 
@@ -80,8 +80,8 @@ fn label_style() -> TextStyle<'static> {
     ("sans-serif", 14).into_font().color(&INK.to_rgba())
 }
 
-/// Returns the smallest range that contains all finite `values`. It starts at zero if that costs little space, and is
-/// widened if it would be empty.
+/// Returns the range of all finite `values`; `None` if there are none. It starts at zero if all values are positive and
+/// either equal or spread over more than a fifth of the largest, and it is widened by 0.5 to each side if it is empty.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold(None, |range: Option<(f64, f64)>, value| {
@@ -92,7 +92,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     Some(if low < high { low..high } else { low - 0.5..high + 0.5 })
 }
 
-/// Returns a range for the value axis: [`range`] extended to zero, with 6 % of space on top.
+/// Returns a range for the value axis: [`range`] extended to include zero, with 6 % of space at the top.
 fn value_range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let range = range(values)?;
     let low = range.start.min(0.0);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_axis_starts_at_zero_and_survives_equal_and_odd_values() {
+    fn a_value_axis_starts_at_zero_and_accepts_equal_and_non_finite_values() {
         assert_eq!(value_range([5.0, 10.0].into_iter()).unwrap().start, 0.0);
         let flat = value_range([0.0, 0.0].into_iter()).unwrap();
         assert!(flat.start < flat.end);

@@ -6,7 +6,7 @@ use plotters::series::LineSeries;
 use plotters::style::{Color, ShapeStyle};
 
 use super::axes::{Ticked, axes};
-use super::{figure, nothing, range, value_range};
+use super::{figure, no_data, range, value_range};
 use crate::scale::Axis;
 use crate::theme::series;
 
@@ -19,13 +19,13 @@ pub struct OrdinalPlot {
     pub places: Vec<String>,
     /// The quantity of the values.
     pub y: Axis,
-    /// Name of each series and, for each category, its value and the uncertainty to each side. A non-finite value is
-    /// skipped.
+    /// Name of each series and, for each category, its value and its uncertainty in each direction. A non-finite value
+    /// is skipped.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// The ratio of the largest to the smallest value above which the axis is logarithmic.
-const LINEAR_SPREAD: f64 = 8.0;
+const MAX_LINEAR_RATIO: f64 = 8.0;
 
 impl OrdinalPlot {
     pub(crate) fn to_markup(&self) -> Markup {
@@ -34,10 +34,10 @@ impl OrdinalPlot {
         let finite = || all().filter(|value| value.is_finite());
         let lowest = finite().fold(f64::INFINITY, f64::min);
         let highest = finite().fold(f64::NEG_INFINITY, f64::max);
-        let logarithmic = lowest > 0.0 && highest / lowest > LINEAR_SPREAD;
+        let logarithmic = lowest > 0.0 && highest / lowest > MAX_LINEAR_RATIO;
         let scale = |value: f64| if logarithmic { value.log10() } else { value };
         let y = if logarithmic { range(finite().map(scale)) } else { value_range(finite()) };
-        let Some(y) = y else { return nothing() };
+        let Some(y) = y else { return no_data() };
         let names: Vec<&str> = self.series.iter().map(|(name, _)| name.as_str()).collect();
         figure(&names, |area| {
             let up = if logarithmic {

@@ -1,12 +1,12 @@
-//! Percentile plots on the axis of HdrHistogram's plots: each step to the right is ten times rarer, so the last
-//! thousandth gets as much space as the median.
+//! Percentile plots on the axis of HdrHistogram's plots: each unit to the right divides the share of larger values by
+//! ten, so the last thousandth is as readable as the median.
 
 use maud::Markup;
 use plotters::series::LineSeries;
 use plotters::style::Color;
 
 use super::axes::{Ticked, axes};
-use super::{Series, figure, nothing, range};
+use super::{Series, figure, no_data, range};
 use crate::scale::Axis;
 use crate::theme::series;
 
@@ -20,17 +20,17 @@ pub struct PercentilePlot {
     pub series: Vec<Series>,
 }
 
-/// The shares with a label, up to the end of the data.
+/// The shares at which the axis has a label, as far as the data extend.
 const LABELLED: [f64; 8] = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999];
 
 impl PercentilePlot {
     pub(crate) fn to_markup(&self) -> Markup {
         let lines: Vec<Vec<(f64, f64)>> =
-            self.series.iter().map(|series| place(&series.points)).collect();
+            self.series.iter().map(|series| positions(&series.points)).collect();
         let points = || lines.iter().flatten();
         let (Some(x), Some(y)) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)))
         else {
-            return nothing();
+            return no_data();
         };
         let x = 0.0..x.end.max(1.0);
         let y = y.start.floor()..y.end.ceil();
@@ -63,7 +63,7 @@ fn percentile(rarity: f64) -> String {
 }
 
 /// Returns the axis positions of the points that are inside the axes.
-fn place(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn positions(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let drawable = |(share, value): &(f64, f64)| {
         (0.0..1.0).contains(share) && value.is_finite() && *value > 0.0
     };
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_label_says_its_share() {
+    fn each_label_shows_its_share() {
         let labels: Vec<String> = LABELLED.into_iter().map(|s| percentile(rarity(s))).collect();
         let want = ["0%", "50%", "90%", "99%", "99.9%", "99.99%", "99.999%", "99.9999%"];
         assert_eq!(labels, want);
@@ -88,6 +88,6 @@ mod tests {
 
     #[test]
     fn a_maximum_and_a_zero_have_no_place_on_logarithmic_axes() {
-        assert_eq!(place(&[(0.0, 0.0), (0.9, 5.0), (1.0, 7.0)]).len(), 1);
+        assert_eq!(positions(&[(0.0, 0.0), (0.9, 5.0), (1.0, 7.0)]).len(), 1);
     }
 }

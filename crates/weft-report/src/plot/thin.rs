@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_left_out() {
+    fn non_finite_points_are_omitted() {
         assert_eq!(thin(&[(0.0, f64::NAN), (1.0, 2.0)]), [(1.0, 2.0)]);
         assert!(thin(&[]).is_empty());
     }

@@ -1,5 +1,5 @@
-//! A file that a command writes when its work is done. Opening it before the work begins finds a path that cannot be
-//! written; the former content stays until the new content is complete.
+//! A file that a command writes when its work is done. It is opened before the work begins, so that a path that cannot
+//! be written is an error at once; a regular file keeps its former content until the new content is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -17,10 +17,10 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Makes the folders above the file and opens it for writing.
+    /// Makes the folders above the file and opens it for writing. A pipe or a device is opened directly.
     ///
     /// # Errors
-    /// The file or a folder cannot be made; names the path and the reason.
+    /// Returns an error with the path and the reason if the file or a folder cannot be made.
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         if path.is_dir() {
@@ -43,7 +43,8 @@ impl Destination {
     /// Replaces the file by `content`.
     ///
     /// # Errors
-    /// The content cannot be written, for example to a full disk; the former content stays.
+    /// Returns an error if the content cannot be written, for example to a full disk; a regular file then keeps its
+    /// former content.
     pub fn write(mut self, content: impl AsRef<[u8]>) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.file.write_all(content.as_ref()).with_context(cannot)?;

@@ -33,7 +33,7 @@ impl Output {
     /// Prints text that is the same for people and programs, such as CSV.
     ///
     /// # Errors
-    /// Standard output cannot be written to ([`StdoutError`]).
+    /// Returns [`StdoutError`] if standard output cannot be written to.
     pub fn raw(self, text: &str) -> Result<()> {
         io::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
         Ok(())
@@ -42,15 +42,15 @@ impl Output {
     /// Prints the table, or its rows as JSON.
     ///
     /// # Errors
-    /// Standard output cannot be written to ([`StdoutError`]).
+    /// Returns [`StdoutError`] if standard output cannot be written to.
     pub fn table(self, table: &Table) -> Result<()> {
         self.value(&table.to_json(), || render(table))
     }
 
-    /// Prints `value` as one JSON document, or `text` in its place.
+    /// Prints `value` as one JSON document if the output is JSON; otherwise prints `text`.
     ///
     /// # Errors
-    /// Standard output cannot be written to ([`StdoutError`]), or `value` cannot be JSON.
+    /// Returns [`StdoutError`] if standard output cannot be written to, or an error if `value` cannot be serialised.
     pub fn value(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let mut text = if self.json { serde_json::to_string_pretty(value)? } else { text() };
         if !text.is_empty() && !text.ends_with('\n') {
@@ -62,7 +62,8 @@ impl Output {
     }
 }
 
-/// Returns the table as text: as wide as the terminal, or for a pipe with one line a row.
+/// Returns the table as styled text: wrapped to the width of the terminal, or with one line for each row if standard
+/// output is not a terminal.
 pub fn render(table: &Table) -> String {
     let width = io::stdout().is_terminal().then(terminal_size).flatten();
     table.to_text(width.map(|(Width(columns), _)| columns), true)
@@ -71,35 +72,36 @@ pub fn render(table: &Table) -> String {
 /// Writes a file, and makes the folders above it.
 ///
 /// # Errors
-/// See [`Destination`].
+/// Returns the errors of [`Destination::open`] and [`Destination::write`].
 pub fn write_file(path: &Path, text: &str) -> Result<()> {
     Destination::open(path)?.write(text)
 }
 
-/// Prints the whole chain of causes in one line; libraries put the fix into theirs.
+/// Prints the error and its chain of causes as one line on standard error. Libraries' messages contain the remedy.
 pub fn print_error(error: &anyhow::Error) {
     let mut line = String::from("\x1b[1;31merror:\x1b[0m ");
-    let mut said = String::new();
+    let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
         // Some errors repeat their cause in their own words.
-        if !said.contains(&cause) {
-            let separator = if said.is_empty() { "" } else { ": " };
-            write!(said, "{separator}{cause}").expect("writing to a string cannot fail");
+        if !message.contains(&cause) {
+            let separator = if message.is_empty() { "" } else { ": " };
+            write!(message, "{separator}{cause}").expect("writing to a string cannot fail");
         }
     }
-    line.push_str(&said);
+    line.push_str(&message);
     line.push('\n');
-    // Without a standard error there is nowhere to report it.
+    // If standard error is closed, the failure cannot be reported.
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
-/// Standard output cannot be written to. Its own type tells a reader that closed it, as `head` does, from a socket or
-/// a file of ours that broke.
+/// The error of a write to standard output. It has a type of its own, which distinguishes a reader that closed standard
+/// output, as `head` does, from a broken socket or file of Weft.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub struct StdoutError(pub io::Error);
 
-/// Returns `true` if a command failed because the reader of standard output closed it: no failure of ours.
+/// Returns `true` if a command failed because the reader of standard output closed it, which is not a failure of the
+/// command.
 pub fn reader_is_gone(error: &anyhow::Error) -> bool {
     let stdout = error.downcast_ref::<StdoutError>();
     stdout.is_some_and(|error| error.0.kind() == ErrorKind::BrokenPipe)

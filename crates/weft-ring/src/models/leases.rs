@@ -40,7 +40,7 @@ fn recall(lender: &mut Lender<Model>) {
     lender.recall(|_| true, is_gone);
 }
 
-/// The lender's memory is its own again once it has recalled a lease.
+/// After a recall has returned, the borrower does not write to the region.
 #[test]
 fn nobody_is_at_work_with_what_was_recalled() {
     check(|| {
@@ -81,10 +81,10 @@ fn terms_that_are_worked_by_are_of_one_lease() {
         let borrows = thread::spawn(move || {
             let mut lent = None;
             borrower.take_leases(|number, terms| lent = Some((number, terms)));
-            if let Some((number, heard)) = lent {
+            if let Some((number, received)) = lent {
                 borrower.work(number, || {
-                    assert_eq!(heard, terms(heard.key), "of two leases");
-                    assert_eq!(number >> 32, u64::from(heard.key), "of another lease");
+                    assert_eq!(received, terms(received.key), "of two leases");
+                    assert_eq!(number >> 32, u64::from(received.key), "of another lease");
                     true
                 });
             }
@@ -95,17 +95,17 @@ fn terms_that_are_worked_by_are_of_one_lease() {
     });
 }
 
-/// A borrower that looks while a lease is given gets it then, or at its next look.
+/// A borrower that takes leases while one is given gets it in that call or in the next, and once.
 #[test]
 fn a_lease_that_was_given_is_heard() {
     check(|| {
         let table = table();
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
         let lends = thread::spawn(move || lender.lend(1, &terms(1)));
-        let mut heard = 0;
-        borrower.take_leases(|_, _| heard += 1);
+        let mut leases = 0;
+        borrower.take_leases(|_, _| leases += 1);
         lends.join().unwrap();
-        borrower.take_leases(|_, _| heard += 1);
-        assert_eq!(heard, 1);
+        borrower.take_leases(|_, _| leases += 1);
+        assert_eq!(leases, 1);
     });
 }

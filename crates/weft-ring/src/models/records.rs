@@ -58,7 +58,7 @@ fn records_arrive_whole_and_in_order() {
     });
 }
 
-/// The third does not fit before the ring's end.
+/// The third record does not fit before the ring's end.
 #[test]
 fn the_end_of_the_ring_is_skipped() {
     check(|| {

@@ -32,6 +32,7 @@ pub(crate) fn measure() {
     }
 }
 
+/// The time to create and to destroy all devices, and the bytes of heap that they occupy.
 struct Row {
     make: Duration,
     end: Duration,

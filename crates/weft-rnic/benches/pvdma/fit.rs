@@ -14,6 +14,7 @@ pub(crate) struct Line {
 
 #[expect(clippy::cast_precision_loss, reason = "bytes for a fit")]
 impl Line {
+    /// Adds a measurement.
     pub(crate) fn add(&mut self, bytes: u64, took: Duration) {
         let (x, y) = (bytes as f64, took.as_secs_f64());
         self.count += 1.0;

@@ -28,13 +28,13 @@ const LARGEST: u64 = 1_600_000_000_000;
 const PAPER: [f64; 2] = [390.0, 20.0];
 
 fn main() {
-    let most = std::env::args().skip(1).find(|argument| argument != "--bench");
-    let Ok(most) = most.map_or(Ok(4), |gib| gib.parse::<u64>()) else {
+    let max_gib = std::env::args().skip(1).find(|argument| argument != "--bench");
+    let Ok(max_gib) = max_gib.map_or(Ok(4), |gib| gib.parse::<u64>()) else {
         eprintln!("usage: pvdma [GIB]");
         std::process::exit(2);
     };
     // A line needs two points.
-    if let Err(error) = starts(most.max(2) * GIB) {
+    if let Err(error) = starts(max_gib.max(2) * GIB) {
         eprintln!("cannot lock memory: {error}; as root, or with ulimit -l unlimited, it can");
         std::process::exit(1);
     }
@@ -42,14 +42,14 @@ fn main() {
     devices::measure();
 }
 
-/// Measures the start of a guest of each size in both ways.
-fn starts(most: u64) -> std::io::Result<()> {
-    let most = most.min(memory::available()? / 2);
+/// Measures the start of a guest of each size with all memory pinned, and with PVDMA.
+fn starts(max_bytes: u64) -> std::io::Result<()> {
+    let max_bytes = max_bytes.min(memory::available()? / 2);
     println!("start of a guest, seconds (quickest of {ROUNDS}; of the processor in brackets)");
     println!("{:>8} {:>20} {:>20} {:>20}", "GiB", "pinned, 4 KiB pages", "2 MiB pages", "PVDMA");
     let mut lines = [Line::default(), Line::default()];
     let mut on_demand = Duration::ZERO;
-    for size in (GIB..=most).step_by(usize::try_from(GIB).expect("64-bit addresses")) {
+    for size in (GIB..=max_bytes).step_by(usize::try_from(GIB).expect("64-bit addresses")) {
         let small = quickest(|| start_pinned(size, PageSize::Small))?;
         let huge = quickest(|| start_pinned(size, PageSize::Huge))?;
         let used = quickest(|| start_on_demand(size))?;
@@ -104,8 +104,9 @@ impl std::fmt::Display for Took {
     }
 }
 
-/// Returns the fastest of several starts. The end of the guest is not measured, nor is a first round: on a machine that is a
-/// guest itself, the host allocates the memory only then, which takes three times as long.
+/// Returns the fastest of several starts, by processor time. Neither the end of the guest nor a first round is
+/// measured: on a machine that is a guest itself, the host allocates memory in the first round, which takes three times
+/// as long.
 fn quickest(start: impl Fn() -> std::io::Result<GuestMemory>) -> std::io::Result<Took> {
     drop(start()?);
     let mut best: Option<Took> = None;
@@ -142,18 +143,18 @@ fn start_on_demand(size: u64) -> std::io::Result<GuestMemory> {
     Ok(memory)
 }
 
-/// Measures a lookup that hits, in a cache of 1 GiB and of 1.6 TB.
+/// Measures a lookup that hits, in a map cache with the blocks of 1 GiB and of 1.6 TB.
 fn map_cache() {
     const LOOKUPS: u64 = 1_000_000;
     println!("\nmap cache, nanoseconds a hit");
     for bytes in [GIB, LARGEST / BLOCK_BYTES * BLOCK_BYTES] {
         let mut pvdma = Pvdma::new();
-        pvdma.dma(DmaUser(0), 0, bytes, &mut memory::Nothing).expect("nothing is refused");
+        pvdma.dma(DmaUser(0), 0, bytes, &mut memory::NoPinning).expect("nothing is refused");
         let blocks = bytes / BLOCK_BYTES;
         let begun = Instant::now();
         for lookup in 0..LOOKUPS {
             let block = lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
-            let mapped = pvdma.dma(DmaUser(0), block * BLOCK_BYTES, 4096, &mut memory::Nothing);
+            let mapped = pvdma.dma(DmaUser(0), block * BLOCK_BYTES, 4096, &mut memory::NoPinning);
             assert_eq!(mapped.map(|mapped| mapped.hits), Ok(1));
         }
         let nanos = begun.elapsed().as_nanos() / u128::from(LOOKUPS);

@@ -35,7 +35,7 @@ impl GuestMemory {
         let bytes = size(bytes);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, which touches no other.
+        // SAFETY: this creates a new mapping at an address that the kernel chooses, and changes no other.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(Error::last_os_error());
@@ -70,15 +70,16 @@ impl Pinning for GuestMemory {
     }
 
     fn unpin(&mut self, block: Block) {
-        // SAFETY: inside the mapping: only what was locked is unlocked.
+        // SAFETY: the block is inside the mapping, since `lock` checked it before; unlocking does not change its
+        // contents.
         unsafe { libc::munlock(self.base.byte_add(size(block.address())), size(BLOCK_BYTES)) };
     }
 }
 
-/// Pinning without an effect.
-pub(crate) struct Nothing;
+/// A hypervisor that pins nothing.
+pub(crate) struct NoPinning;
 
-impl Pinning for Nothing {
+impl Pinning for NoPinning {
     type Error = std::convert::Infallible;
 
     fn pin(&mut self, _: Block) -> Result<(), Self::Error> {

@@ -1,5 +1,5 @@
-//! One queue pair with the parts of its device that its events need. An event looks its queue pair up once and is handled
-//! here; the device handles what concerns several queue pairs.
+//! One queue pair with the parts of its device that its events need. An event looks its queue pair up once and is
+//! handled here; the device handles events that concern several queue pairs.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -95,7 +95,8 @@ impl ActiveQp<'_> {
 }
 
 impl Completing<'_> {
-    /// Adds a completion; returns `false` if the completion queue has no room. The caller then puts the queue pair in error.
+    /// Adds a completion; returns `false` if it is lost because the completion queue has no room. The caller then puts
+    /// the queue pair in error.
     pub(super) fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
         let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
         let pushed = queue.completions.push(completion);

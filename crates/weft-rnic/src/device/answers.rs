@@ -6,13 +6,14 @@ use weft_wire::{AtomicOperation, RdmaOpcode, RdmaRemote, RdmaService, U24};
 
 use super::active::ActiveQp;
 use crate::memory::{Access, Memory, Right};
-use crate::queue_pair::{ATOMIC, Answer, Flow, QueuePair, Refusal, Role, Syndrome, Token};
+use crate::queue_pair::{ATOMIC_BYTES, Answer, Flow, QueuePair, Refusal, Role, Syndrome, Token};
 
 /// Largest number of responses in flight on one queue pair. The limit that the requester observes is lower, but cannot be
 /// enforced exactly: a response that it has received may still be unacknowledged here.
 const MAX_ANSWERS: usize = 1024;
 
 impl ActiveQp<'_> {
+    /// Checks a READ and sends its response.
     pub(super) fn answer_read(
         &mut self,
         now: Instant,
@@ -20,11 +21,11 @@ impl ActiveQp<'_> {
         RdmaRemote { address, rkey: key }: RdmaRemote,
         length: u32,
     ) -> Result<(), Refusal> {
-        let who = self.accessor();
+        let accessor = self.accessor();
         if length > self.limits.message_bytes {
             return Err(Refusal::InvalidRequest);
         }
-        let place = self.emtt.translate(who, key, address, length, Right::RemoteRead);
+        let place = self.emtt.translate(accessor, key, address, length, Right::RemoteRead);
         if !self.pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
             return Err(Refusal::Access);
         }
@@ -34,6 +35,7 @@ impl ActiveQp<'_> {
         self.answer(now, Answer::Read { psn: psn.get(), key, address }, length)
     }
 
+    /// Checks and executes an atomic, and sends its response.
     pub(super) fn answer_atomic(
         &mut self,
         now: Instant,
@@ -42,11 +44,11 @@ impl ActiveQp<'_> {
         operation: AtomicOperation,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
-        let who = self.accessor();
-        if !address.is_multiple_of(ATOMIC.into()) {
+        let accessor = self.accessor();
+        if !address.is_multiple_of(ATOMIC_BYTES.into()) {
             return Err(Refusal::InvalidRequest);
         }
-        let place = self.emtt.translate(who, key, address, ATOMIC, Right::RemoteAtomic);
+        let place = self.emtt.translate(accessor, key, address, ATOMIC_BYTES, Right::RemoteAtomic);
         let place = place.ok().filter(|_| self.pair.allows(Access::REMOTE_ATOMIC));
         let place = place.ok_or(Refusal::Access)?;
         if !has_room(self.pair) {
@@ -73,8 +75,8 @@ impl ActiveQp<'_> {
         self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
     }
 
-    /// Sends an acknowledgement. The transport acknowledges the packet `withheld` only after the acknowledgement has arrived, so
-    /// that the peer first gets the reason of a refusal.
+    /// Sends an acknowledgement. The transport acknowledges the packet `withheld` only after the acknowledgement has
+    /// arrived, so that the peer receives the reason of a refusal first.
     pub(super) fn acknowledge(
         &mut self,
         now: Instant,
@@ -92,14 +94,14 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Handles the arrival of the first response at the peer.
+    /// Handles the arrival of the first response in flight at the peer.
     pub(super) fn on_answer_sent(&mut self) {
         let responder = &mut self.pair.responder;
         responder.answers.pop_front();
         responder.first_answer = responder.first_answer.wrapping_add(1);
     }
 
-    /// Handles the arrival of the first acknowledgement at the peer.
+    /// Handles the arrival of the first acknowledgement in flight at the peer.
     pub(super) fn on_acknowledgement_sent(&mut self, now: Instant) {
         let responder = &mut self.pair.responder;
         let Some(Flow { connection, .. }) = responder.flow else { return };
@@ -113,6 +115,7 @@ impl ActiveQp<'_> {
     }
 }
 
+/// Returns `true` if the queue pair accepts READs and atomics, and the limit of responses in flight is not reached.
 fn has_room(pair: &QueuePair) -> bool {
     pair.attributes.max_dest_rd_atomic.unwrap_or(0) > 0
         && pair.responder.answers.len() < MAX_ANSWERS

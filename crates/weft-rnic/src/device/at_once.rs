@@ -1,5 +1,5 @@
-//! The fast path of a send request that is transmitted in the call that posts it. It makes the same decisions as `begin.rs` and
-//! `transport.rs`, with fewer lookups, and leaves the same state.
+//! The fast path of a send request that is transmitted in the call that posts it. It makes the same decisions as
+//! `begin.rs` and `transport.rs`, with fewer lookups, and results in the same state.
 
 use weft_units::Instant;
 
@@ -19,7 +19,7 @@ impl ActiveQp<'_> {
         now: Instant,
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> bool {
-        let (qp, who) = (self.qp, self.accessor());
+        let (qp, accessor) = (self.qp, self.accessor());
         let QueuePair { context, request, state, attributes, send: queue, requester, .. } =
             &mut *self.pair;
         let connection = requester.flow.as_ref().map(|flow| flow.connection);
@@ -29,7 +29,7 @@ impl ActiveQp<'_> {
         }
         let latest = queue.latest().map(Wqe::is_leasable);
         let Some((number, wqe)) = queue.only_upcoming() else { return false };
-        let pushes = match wqe.operation {
+        let carries_payload = match wqe.operation {
             Operation::Send
             | Operation::SendWithImmediate(_)
             | Operation::Write(_)
@@ -41,12 +41,16 @@ impl ActiveQp<'_> {
             | Operation::BindWindow { .. } => false,
         };
         let uses_lease = requester.uses_lease(now, wqe, latest);
-        if !pushes || uses_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
+        if !carries_payload
+            || uses_lease
+            || wqe.fence
+            || wqe.length > self.limits.message_bytes.into()
+        {
             return false;
         }
         let piece = (0, u32::try_from(wqe.length).expect("compared just now"));
         let (places, right) = (&mut *self.places, Right::LocalRead);
-        if scatter(self.emtt, who, &wqe.sges, piece, right, places).is_err() {
+        if scatter(self.emtt, accessor, &wqe.sges, piece, right, places).is_err() {
             return false;
         }
         let token = Token::Request { qp, round: requester.round, number };

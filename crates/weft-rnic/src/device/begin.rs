@@ -5,7 +5,7 @@ use weft_units::Instant;
 use super::Device;
 use super::active::ActiveQp;
 use crate::memory::{Accessor, Emtt, Right};
-use crate::queue_pair::{ATOMIC, QueuePair, Requester, Service, State, Token, Wqe};
+use crate::queue_pair::{ATOMIC_BYTES, QueuePair, Requester, Service, State, Token, Wqe};
 use crate::{Operation, QueuePairNumber, Status};
 
 /// The next step of the send queue.
@@ -13,9 +13,9 @@ enum Next {
     /// Wait for another event.
     Wait,
     /// Wait until the requests in flight are done.
-    Hold,
+    Drain,
     /// Continue with the next request.
-    Go,
+    Continue,
     /// Open a connection.
     Connect,
     /// Execute the request by a lease.
@@ -42,9 +42,9 @@ impl ActiveQp<'_> {
         }
         loop {
             match self.begin(now) {
-                Next::Go => {}
+                Next::Continue => {}
                 Next::Wait => break,
-                Next::Hold => {
+                Next::Drain => {
                     self.retire(now);
                     if self.pair.send.is_in_flight() {
                         break;
@@ -72,32 +72,32 @@ impl ActiveQp<'_> {
     /// Starts the next request, if it can start.
     #[inline]
     fn begin(&mut self, now: Instant) -> Next {
-        let (qp, who, most) = (self.qp, self.accessor(), self.limits.message_bytes);
+        let (qp, accessor, max_bytes) = (self.qp, self.accessor(), self.limits.message_bytes);
         let QueuePair { request, state, attributes, send, requester, .. } = &mut *self.pair;
         let idle = *state != State::ReadyToSend || requester.broken;
         if idle || requester.wait_until.is_some() {
             return Next::Wait;
         }
-        let (reads, at_most) = (send.reads, attributes.max_rd_atomic.unwrap_or(0));
+        let (reads, max_reads) = (send.reads, attributes.max_rd_atomic.unwrap_or(0));
         let latest = send.latest().map(Wqe::is_leasable);
         let Some((number, wqe)) = send.upcoming() else { return Next::Wait };
-        if let Some(next) = held_back(requester, wqe, reads, at_most) {
+        if let Some(next) = held_back(requester, wqe, reads, max_reads) {
             return next;
         }
         if let Some(outcome) = wqe.outcome {
-            // It failed before an RNR NAK, and the requests before it were retransmitted.
+            // The request failed locally before an RNR NAK rewound the queue to a request before it.
             send.advance();
             requester.broken = outcome != Status::Success;
-            return Next::Go;
+            return Next::Continue;
         }
-        let travels = wqe.operation.travels();
-        let failure = if let Some(status) = execute_locally(self.emtt, who, &wqe.operation) {
+        let sends_message = wqe.operation.sends_message();
+        let failure = if let Some(status) = execute_locally(self.emtt, accessor, &wqe.operation) {
             wqe.outcome = Some(status);
             (status != Status::Success).then_some(status)
-        } else if wqe.operation.is_answered() && at_most == 0 {
+        } else if wqe.operation.is_answered() && max_reads == 0 {
             Some(Status::LocalQpOperation)
         } else {
-            check_memory(self.emtt, who, wqe, most)
+            check_memory(self.emtt, accessor, wqe, max_bytes)
         };
         if let Some(status) = failure {
             wqe.outcome = Some(status);
@@ -108,13 +108,13 @@ impl ActiveQp<'_> {
         if requester.uses_lease(now, wqe, latest) {
             match latest {
                 None => return Next::Reach,
-                // It waits for the requests in flight, since later ones can then use leases too. After a SEND it follows
-                // immediately.
-                Some(true) => return Next::Hold,
+                // Behind a READ or a WRITE, the request waits until those in flight are done, since later ones can then
+                // use leases too. Behind another operation it is sent immediately.
+                Some(true) => return Next::Drain,
                 Some(false) => {}
             }
         }
-        if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
+        if let Some(flow) = requester.flow.as_ref().filter(|_| sends_message) {
             let token = Token::Request { qp, round: requester.round, number };
             let message = wqe.message(token, request.service);
             if self.carriers.submit(now, flow.connection, message).is_err() {
@@ -122,14 +122,15 @@ impl ActiveQp<'_> {
             }
         }
         send.advance();
-        Next::Go
+        Next::Continue
     }
 }
 
-/// Returns the step that must precede a request, given the number of READs and atomics without a response.
+/// Returns the step that must precede a request, if any. `reads` is the number of READs and atomics without a response,
+/// and `max_reads` its limit.
 #[inline]
-fn held_back(requester: &Requester, wqe: &Wqe, reads: u32, at_most: u8) -> Option<Next> {
-    if wqe.operation.travels() {
+fn held_back(requester: &Requester, wqe: &Wqe, reads: u32, max_reads: u8) -> Option<Next> {
+    if wqe.operation.sends_message() {
         if requester.peer_exited {
             return Some(Next::PeerExited);
         }
@@ -141,31 +142,38 @@ fn held_back(requester: &Requester, wqe: &Wqe, reads: u32, at_most: u8) -> Optio
         }
     }
     let waits = wqe.fence && reads > 0
-        || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0;
+        || wqe.operation.is_answered() && reads >= max_reads.into() && max_reads > 0;
     // A request with a status is skipped while earlier ones are retransmitted.
     (waits && wqe.outcome.is_none()).then_some(Next::Wait)
 }
 
 /// Checks the length and the local memory of a request; returns the status with which it fails.
-pub(super) fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
+pub(super) fn check_memory(
+    emtt: &Emtt,
+    accessor: Accessor,
+    wqe: &Wqe,
+    max_bytes: u32,
+) -> Option<Status> {
     let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
-    if wqe.length > most.into() || wqe.operation.is_atomic() && wqe.length != ATOMIC.into() {
+    if wqe.length > max_bytes.into()
+        || wqe.operation.is_atomic() && wqe.length != ATOMIC_BYTES.into()
+    {
         return Some(Status::LocalLength);
     }
     let allowed = wqe
         .sges
         .iter()
         .filter(|sge| sge.length > 0)
-        .all(|sge| emtt.translate(who, sge.lkey, sge.address, sge.length, right).is_ok());
+        .all(|sge| emtt.translate(accessor, sge.lkey, sge.address, sge.length, right).is_ok());
     (!allowed).then_some(Status::LocalProtection)
 }
 
 /// Executes a request that sends no message and returns its status; `None` for one that does.
-fn execute_locally(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Option<Status> {
+fn execute_locally(emtt: &mut Emtt, accessor: Accessor, operation: &Operation) -> Option<Status> {
     let done = match operation {
-        Operation::LocalInvalidate(key) => emtt.invalidate(who, *key),
+        Operation::LocalInvalidate(key) => emtt.invalidate(accessor, *key),
         Operation::BindWindow { window, key, bind } => {
-            emtt.bind(who, *window, *key, bind).map(|_| ())
+            emtt.bind(accessor, *window, *key, bind).map(|_| ())
         }
         Operation::Send
         | Operation::SendWithImmediate(_)

@@ -13,7 +13,7 @@ use weft_wire::Packet;
 
 use super::Transmit;
 
-/// Largest payload of a packet over a link, bytes: close to the largest that a packet's length field can hold.
+/// Maximum payload of a packet over a link, bytes: close to the maximum of a 16-bit length.
 const LINK_MTU: u16 = 127 * 512;
 
 /// Packets of one connection in flight over a link.
@@ -24,7 +24,7 @@ const LINK_WINDOW: u16 = 256;
 pub(super) struct Carriers {
     pub(super) network: Endpoint,
     direct: Direct,
-    /// The links of peers that are reached over one.
+    /// The links of peers that are reached over a link, by address.
     routes: BTreeMap<SocketAddr, LinkId>,
     /// `true` while transmission to the network is paused.
     network_held: bool,
@@ -127,8 +127,8 @@ impl Carriers {
         self.network.placed(now, connection, psn)
     }
 
-    /// Declines a packet, which is retransmitted as if it had been lost. Links are lossless and ordered, so that none of their
-    /// packets has to wait: a peer whose packet has to wait violates the protocol, and its connection is closed.
+    /// Declines a packet, which the peer retransmits as if it had been lost. Links are lossless and ordered, so none of
+    /// their packets has to wait: a peer whose packet has to wait violates the protocol, and its connection is closed.
     pub(super) fn decline(&mut self, connection: ConnectionId, psn: u32) {
         if Direct::is_direct(connection) {
             return self.direct.close(connection);
@@ -150,7 +150,8 @@ impl Carriers {
         self.network.peer(connection)
     }
 
-    /// Returns the link of a connection, and the peer's id of it; `None` for a connection over the network.
+    /// Returns the link of a connection, and the peer's id for the connection; `None` for a connection over the
+    /// network.
     pub(super) fn borrower(&self, connection: ConnectionId) -> Option<(LinkId, ConnectionId)> {
         if Direct::is_direct(connection) { self.direct.route(connection) } else { None }
     }

@@ -40,7 +40,7 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Executes a request.
+    /// Executes a request whose payload was placed.
     fn execute(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl ActiveQp<'_> {
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
         let Incoming { header, length, .. } = *incoming;
-        let (who, pair) = (self.accessor(), &*self.pair);
+        let (accessor, pair) = (self.accessor(), &*self.pair);
         let numbered = pair.is_reliable() && pair.request.srq.is_none();
         if numbered && number != pair.receive.head() {
             return Err(Refusal::InvalidRequest);
@@ -93,7 +93,7 @@ impl ActiveQp<'_> {
             SendExtension::None => None,
             SendExtension::Immediate(word) => Some(Extra::Immediate(word)),
             SendExtension::Invalidate(key) => {
-                self.emtt.invalidate(who, key).map_err(|_| Refusal::Access)?;
+                self.emtt.invalidate(accessor, key).map_err(|_| Refusal::Access)?;
                 Some(Extra::Invalidated(key))
             }
         };

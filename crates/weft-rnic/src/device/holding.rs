@@ -1,5 +1,6 @@
-//! Accounting of payload that the owner holds until earlier packets have arrived, with a limit for each peer and for all
-//! together. The limits bound the memory for a host that sends the ends of messages and never their beginnings.
+//! Accounting of payload that the owner holds until earlier packets have arrived, with a limit for each peer and for
+//! all together. The limits bound the memory that a host can occupy by sending the ends of messages and never their
+//! beginnings.
 //!
 //! The packet path reserves bytes before the owner holds a packet, and releases them when the packet was placed, dropped or
 //! lost with its connection. At a limit, a datagram or a message of UC is dropped; a packet of a reliable connection is
@@ -16,14 +17,14 @@ use crate::Limits;
 use crate::memory::{Held, Memory};
 use crate::queue_pair::HeldPart;
 
-/// Bytes that a held packet counts beside its payload, for the entries of the owner and the device. Kernels account for
-/// packets in the same way (`truesize`); otherwise packets with one byte of payload would be almost free.
+/// Bytes that a held packet counts in addition to its payload, for the entries of the owner and the device. Kernels
+/// account for packets in the same way (`truesize`); otherwise packets with one byte of payload would be almost free.
 const OVERHEAD: u64 = 256;
 
 /// The reason for not holding payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// The limit of the peer, or of all peers, is reached.
+    /// The limit of the peer, or of all peers together, is reached.
     NoRoom,
     /// The payload is lost, and the connection ends.
     Lost,
@@ -36,6 +37,7 @@ pub(super) struct Holding {
     limit_per_peer: u64,
     bytes: u64,
     by_peer: BTreeMap<IpAddr, u64>,
+    /// Number of reservations that a limit refused.
     refused: u64,
 }
 
@@ -84,6 +86,9 @@ impl Holding {
     }
 
     /// Has the owner hold the payload of the packet that is being handled.
+    ///
+    /// # Errors
+    /// See [`NotHeld`].
     pub(super) fn hold(
         &mut self,
         carriers: &Carriers,
@@ -125,7 +130,7 @@ impl Device {
         self.holding.bytes
     }
 
-    /// Returns how many packets were dropped or declined because [`Limits::held_bytes`] or
+    /// Returns the number of packets that were dropped or declined because [`Limits::held_bytes`] or
     /// [`Limits::held_bytes_per_peer`] was reached.
     pub const fn held_refused(&self) -> u64 {
         self.holding.refused
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_holds_more_than_its_part_and_none_more_than_is_left_of_all() {
+    fn limits_hold_for_each_peer_and_for_all_peers() {
         let limits = Limits { held_bytes: 25, held_bytes_per_peer: 10, ..Limits::default() };
         let mut holding = Holding::new(&limits);
         assert!(holding.reserve(peer(1), 10) && !holding.reserve(peer(1), 1));
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_counted_is_counted_over_the_limit_too() {
+    fn reserving_over_the_limit_counts() {
         let limits = Limits { held_bytes: 5, held_bytes_per_peer: 5, ..Limits::default() };
         let mut holding = Holding::new(&limits);
         holding.reserve_over_limit(peer(1), 8);

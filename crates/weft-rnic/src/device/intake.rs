@@ -60,17 +60,19 @@ impl Destination {
 /// The result of placing a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It was placed or dropped, and completes the next message.
+    /// The payload was placed, held or dropped, and completes the next message.
     Next,
-    /// It was placed, dropped or held, and other packets must arrive first.
+    /// The payload was placed, held or dropped, and other packets must arrive first.
     Waits,
-    /// It would have to be held, and the limit is reached: the packet is to be retransmitted.
+    /// The payload would have to be held, and the limit is reached: the packet is declined, and the peer retransmits
+    /// it.
     Declined,
 }
 
 impl Put {
-    pub(super) const fn turn(has_come: bool) -> Self {
-        if has_come { Self::Next } else { Self::Waits }
+    /// Returns the result for a payload that was handled; `completes_next` is `true` if it completes the next message.
+    pub(super) const fn handled(completes_next: bool) -> Self {
+        if completes_next { Self::Next } else { Self::Waits }
     }
 }
 
@@ -100,7 +102,8 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Returns `true` if the queue pair executes no more requests, and at most its last acknowledgements are in flight.
+    /// Returns `true` for a responder that executes no more requests, and has at most its last acknowledgements in
+    /// flight.
     #[inline]
     pub(super) fn is_over(&self, role: Role) -> bool {
         role == Role::Responder && (self.pair.responder.closing || !self.pair.receives())
@@ -150,7 +153,7 @@ impl ActiveQp<'_> {
         Some(incoming)
     }
 
-    /// Returns `true` if a packet is a complete request, and the next one.
+    /// Returns `true` if a packet is a complete request, and the next message.
     #[inline]
     pub(super) fn is_whole_and_next(&self, role: Role, placement: &Placement) -> bool {
         let flow = self.pair.responder.flow.as_ref();
@@ -194,8 +197,8 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Checks whether a request's payload may be placed; returns the receive request that it consumes from a shared queue, or the
-    /// target of a WRITE.
+    /// Checks whether a request's payload may be placed. Returns the handling of the payload, the receive request that
+    /// the message consumes from a shared queue, and the target of a WRITE.
     fn admit(
         &mut self,
         operation: &RdmaOperation,
@@ -216,11 +219,11 @@ impl ActiveQp<'_> {
             }
         };
         let mut target = None;
-        let who = self.accessor();
+        let accessor = self.accessor();
         let refusal = if length > self.limits.message_bytes {
             Some(Refusal::InvalidRequest)
         } else if let Some(RdmaRemote { rkey: key, address }) = remote {
-            target = self.emtt.translate(who, key, address, length, Right::RemoteWrite).ok();
+            target = self.emtt.translate(accessor, key, address, length, Right::RemoteWrite).ok();
             let allowed =
                 self.pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
             if allowed && length > 0 {
@@ -233,6 +236,7 @@ impl ActiveQp<'_> {
         (refusal.map_or(Intake::Place, Intake::Refuse), None, target)
     }
 
+    /// Checks whether a receive request for a SEND of `length` bytes is available; takes it if the queue is shared.
     fn admit_send(&mut self, number: u64, length: u32) -> (Intake, Option<Receive>) {
         let pair = &*self.pair;
         let Some(srq) = pair.request.srq else {
@@ -262,17 +266,24 @@ impl ActiveQp<'_> {
         if len == 0 {
             return Ok(());
         }
-        let who = self.accessor();
+        let accessor = self.accessor();
         let (piece, places) = ((offset, u32::from(len)), &mut *self.places);
         if role == Role::Requester {
-            return locate_answer(self.emtt, who, &mut self.pair.send, psn.get(), piece, places);
+            return locate_answer(
+                self.emtt,
+                accessor,
+                &mut self.pair.send,
+                psn.get(),
+                piece,
+                places,
+            );
         }
         let number = match destination {
             Destination::Receive { number } => number,
             Destination::Remote(RdmaRemote { address, rkey }) => {
                 let address = address.wrapping_add(offset.into());
                 let right = Right::RemoteWrite;
-                let place = self.emtt.translate(who, rkey, address, len.into(), right);
+                let place = self.emtt.translate(accessor, rkey, address, len.into(), right);
                 places.push(place.map_err(|_| Refusal::Access)?);
                 return Ok(());
             }
@@ -281,7 +292,7 @@ impl ActiveQp<'_> {
         };
         let own = || self.pair.own_receive(number);
         let receive = receive.or_else(own).ok_or(Refusal::NotReady)?;
-        scatter(self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
+        scatter(self.emtt, accessor, &receive.sges, piece, Right::LocalWrite, places)
             .map_err(|_| Refusal::LocalProtection)
     }
 
@@ -303,11 +314,11 @@ impl ActiveQp<'_> {
         }
         let (header, intake) = (incoming.header, incoming.intake);
         if intake != Intake::Place {
-            return Some(Put::turn(first && completes));
+            return Some(Put::handled(first && completes));
         }
         if self.waits_for_turn(destination) {
             if !first {
-                return self.put_aside(role, placement, false, memory);
+                return self.hold_payload(role, placement, false, memory);
             }
             let incoming = self.pair.flow(role)?.inbox.message(message);
             let held = core::mem::take(&mut incoming.held);
@@ -315,7 +326,7 @@ impl ActiveQp<'_> {
             if let Err(refusal) = placed {
                 let incoming = self.pair.flow(role)?.inbox.message(message);
                 incoming.intake = Intake::Refuse(refusal);
-                return Some(Put::turn(completes));
+                return Some(Put::handled(completes));
             }
         }
         let last = offset + u32::from(len) == length;
@@ -323,7 +334,7 @@ impl ActiveQp<'_> {
             // In a relaxed region only the message's own bytes must be placed before its last one.
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
-                return self.put_aside(role, placement, first && completes, memory);
+                return self.hold_payload(role, placement, first && completes, memory);
             }
         }
         let receive = self.pair.flow(role)?.inbox.message(message).receive.take();
@@ -345,7 +356,7 @@ impl ActiveQp<'_> {
         if completes && self.emtt.is_relaxed(header.key) {
             self.place_held(role, message, memory);
         }
-        Some(Put::turn(first && completes))
+        Some(Put::handled(first && completes))
     }
 
     /// Splits the payload over `self.places`, and stores the parts in `self.parts`.

@@ -35,7 +35,7 @@ pub struct Lease {
     pub readable: bool,
 }
 
-/// Names a lease at its borrower.
+/// The id of a lease at its borrower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseId {
     /// The link to the lender.
@@ -82,7 +82,7 @@ pub struct Reach<'a> {
 impl ActiveQp<'_> {
     /// Grants a lease of the region to which an access was authorised, if the peer has none.
     pub(super) fn grant_lease(&mut self, key: u32) {
-        let who = self.accessor();
+        let accessor = self.accessor();
         let pair = &mut *self.pair;
         let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ].map(|right| pair.allows(right));
         let Some(flow) = &mut pair.responder.flow else { return };
@@ -93,7 +93,7 @@ impl ActiveQp<'_> {
         let connection = flow.connection;
         let Some((link, borrower)) = self.carriers.borrower(connection) else { return };
         // Windows have no leases, since requests bind and invalidate them.
-        let Some((start, region)) = self.emtt.whole(who, key) else { return };
+        let Some((start, region)) = self.emtt.region_in_domain(accessor, key) else { return };
         flow.lent = known;
         let RegionRequest { owner, address, length, access, .. } = region;
         let lease = Lease {
@@ -118,12 +118,13 @@ impl ActiveQp<'_> {
         }
     }
 
+    /// Executes the next request by its lease through `reach`, unless it cannot start or has none.
     fn execute_by_lease(
         &mut self,
         now: Instant,
         reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
     ) {
-        let who = self.accessor();
+        let accessor = self.accessor();
         let QueuePair { state, send, requester, .. } = &mut *self.pair;
         if *state != State::ReadyToSend || !requester.can_send() || send.is_in_flight() {
             return;
@@ -134,7 +135,7 @@ impl ActiveQp<'_> {
         };
         let length = u32::try_from(wqe.length).expect("leases are for shorter ones");
         let right = if writes { Right::LocalRead } else { Right::LocalWrite };
-        if scatter(self.emtt, who, &wqe.sges, (0, length), right, self.places).is_err() {
+        if scatter(self.emtt, accessor, &wqe.sges, (0, length), right, self.places).is_err() {
             return;
         }
         let local = match wqe.inline.as_deref() {
@@ -157,14 +158,15 @@ impl Device {
         self.leasing.pop_front()
     }
 
-    /// Recalls the leases of a key.
+    /// Recalls the leases of a key, if the device has ever granted one.
     pub(super) fn recall(&mut self, key: u32) {
         if self.has_lent {
             self.leasing.push_back(Leasing::KeyRecalled(key));
         }
     }
 
-    /// Handles a lease that the process at the other end of a link granted.
+    /// Handles a lease that the process at the other end of a link granted. A lease for an unknown connection, or for
+    /// one over another link, is ignored.
     pub fn borrow(&mut self, lease: Lease, id: LeaseId) {
         let Some(&(qp, Role::Requester)) = self.connections.get(&lease.connection) else { return };
         let Some(active) = self.active(qp) else { return };

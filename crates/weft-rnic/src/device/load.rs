@@ -15,8 +15,10 @@ use crate::{Place, QueuePairNumber, Status};
 /// The RDMA header of a packet, and the source of its payload.
 #[derive(Clone, Copy)]
 pub(super) enum Load<'a> {
+    /// The packet can be sent.
     Ready(RdmaHeader, Source<'a>),
-    /// The peer has received the message: its response arrived before the transport's acknowledgement.
+    /// The request is completed: the peer has received the message, since its response arrived before the transport's
+    /// acknowledgement. Also a datagram that can no longer be sent.
     Known,
     /// The memory is no longer accessible: the connection fails.
     Gone(Role),
@@ -36,7 +38,8 @@ impl Load<'_> {
     }
 }
 
-/// Finds the RDMA header and the payload of a packet of a queue pair, which may have been destroyed. `places` is a buffer.
+/// Returns the RDMA header and the payload of a packet of a queue pair, which may have been destroyed. `places` is a
+/// buffer for the result.
 #[inline]
 pub(super) fn load<'a>(
     pair: Option<&'a mut QueuePair>,
@@ -76,7 +79,7 @@ fn load_request<'a>(
     places: &'a mut Vec<Place>,
 ) -> Load<'a> {
     let (dest_qp, own_qkey) = (pair.dest_qp(), pair.attributes.qkey.unwrap_or_default());
-    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+    let accessor = Accessor { domain: pair.request.domain, qp: qp.0 };
     let Some(wqe) = pair.send.numbered(number) else { return Load::Known };
     let is_datagram = wqe.datagram.is_some();
     let header = if is_datagram { datagram_header(wqe, qp, own_qkey) } else { wqe.header(dest_qp) };
@@ -85,7 +88,7 @@ fn load_request<'a>(
         return Load::Ready(header, Source::Inline(&bytes[from..from + usize::from(payload.len)]));
     }
     let piece = (payload.offset, u32::from(payload.len));
-    match scatter(emtt, who, &wqe.sges, piece, Right::LocalRead, places) {
+    match scatter(emtt, accessor, &wqe.sges, piece, Right::LocalRead, places) {
         Ok(()) => Load::Ready(header, Source::Memory(places)),
         Err(_) if is_datagram => {
             // The connection is shared, so it continues: the datagram is sent without a destination.
@@ -111,10 +114,10 @@ fn load_answer<'a>(
     let psn = match answer {
         Answer::Atomic { psn, .. } => psn,
         Answer::Read { psn, key, address } => {
-            let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+            let accessor = Accessor { domain: pair.request.domain, qp: qp.0 };
             let (at, len) = (address.wrapping_add(payload.offset.into()), payload.len.into());
             if len > 0 {
-                match emtt.translate(who, key, at, len, Right::RemoteRead) {
+                match emtt.translate(accessor, key, at, len, Right::RemoteRead) {
                     Ok(place) => places.push(place),
                     Err(_) => return gone,
                 }

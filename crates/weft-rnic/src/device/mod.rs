@@ -1,4 +1,4 @@
-//! One RDMA device: its objects, and the transport that they share. Each file has the methods for one kind of event.
+//! One RDMA device: its objects, and the transport that they share. Each file of this module handles one kind of event.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -49,12 +49,12 @@ pub use transport::{ReceivedPacket, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
 
-/// Names a context: one process, or one virtual device. Objects belong to one context.
+/// The number of a context: one process, or one virtual device. Objects belong to one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Context(pub u32);
 
-/// Names a protection domain: its queue pairs access only the memory registered in it.
+/// The number of a protection domain: its queue pairs access only the memory registered in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProtectionDomain(pub u32);
@@ -84,8 +84,9 @@ pub struct Connection<'a> {
 struct Opened {
     /// The tenant of a virtual device.
     tenant: Option<Tenant>,
+    /// Its protection domains.
     domains: Vec<ProtectionDomain>,
-    /// Number of completion queues.
+    /// Number of its completion queues.
     cqs: u32,
 }
 
@@ -119,16 +120,19 @@ pub struct Device {
     holding: Holding,
     /// The places of the payload that is being handled; a field so that its allocation is reused.
     places: Vec<Place>,
+    /// The parts of that payload; a field for the same reason.
     parts: Vec<Part>,
     /// `true` once a lease was granted.
     has_lent: bool,
+    /// Notifications for borrowers that the owner has not polled.
     leasing: VecDeque<Leasing>,
     /// Queue pairs whose next request a lease allows.
     reaching: VecDeque<QueuePairNumber>,
 }
 
 impl Device {
-    /// Creates a device without objects. `transport`, `seed` and `secret` configure the transport; connections are kept alive.
+    /// Returns a device without objects. `transport`, `seed` and `secret` configure the transport; without a keepalive
+    /// interval there, keepalives are sent every 10 s. Queue pair numbers and keys are derived from `secret`.
     ///
     /// # Errors
     /// A field of the configuration is out of its range.
@@ -193,7 +197,7 @@ impl Device {
         self
     }
 
-    /// Keeps the ids of ended connections over the network for [`poll_forgotten`](Self::poll_forgotten).
+    /// Records the ids of ended connections over the network for [`poll_forgotten`](Self::poll_forgotten).
     #[must_use]
     pub fn keeping_forgotten(mut self) -> Self {
         self.carriers = self.carriers.keeping_forgotten();
@@ -225,7 +229,7 @@ impl Device {
         })
     }
 
-    /// Returns the next event.
+    /// Returns the next event, if any, in the order of occurrence.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -238,7 +242,7 @@ impl Device {
         self.qps.get(qp.0).map(|pair| pair.request.service)
     }
 
-    /// Returns the bytes of the entries for datagrams that have begun to arrive.
+    /// Returns the bytes of the entries for datagrams of which a packet has arrived.
     pub(crate) fn datagram_entries(&self) -> u64 {
         self.datagrams.entry_bytes()
     }
@@ -249,7 +253,7 @@ impl Device {
         self.datagrams.has_inbound()
     }
 
-    /// Returns the queue pair whose requests and answers a connection carries.
+    /// Returns the queue pair whose requests or responses a connection carries.
     pub(crate) fn carried_by(&self, connection: ConnectionId) -> Option<QueuePairNumber> {
         self.connections.get(&connection).map(|&(qp, _)| qp)
     }

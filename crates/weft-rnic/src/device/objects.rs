@@ -71,8 +71,8 @@ impl Device {
         }
         self.domains.remove(domain.0);
         let domains = &mut self.opened(context)?.domains;
-        let place = domains.iter().rposition(|&other| other == domain);
-        domains.swap_remove(place.expect("a context knows its domains"));
+        let index = domains.iter().rposition(|&other| other == domain);
+        domains.swap_remove(index.expect("a context knows its domains"));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Device {
     /// an error the region is unchanged.
     ///
     /// # Errors
-    /// Those of [`Self::register`], or windows are bound to the region.
+    /// See [`Self::register`]; also if the region does not exist, or windows are bound to it.
     pub fn reregister(
         &mut self,
         key: u32,
@@ -190,7 +190,7 @@ impl Device {
         Ok(())
     }
 
-    /// Returns the key that a window of type 1 gets when it is bound next. Programs learn it when they post the bind
+    /// Returns the key of a window of type 1 after its next bind. Programs receive it when they post the bind
     /// (`ibv_bind_mw`), before its execution.
     pub fn next_window_key(key: u32) -> u32 {
         key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
@@ -259,15 +259,15 @@ impl Device {
         self.cq(cq)?.completions.poll()
     }
 
-    /// Returns the next completion queue that got a completion since this last returned it. For owners that forward completions
-    /// to programs in other processes.
+    /// Returns a completion queue to which a completion was added since the last call that returned it; `None` if there
+    /// is none. For owners that forward completions to programs in other processes.
     pub fn poll_ready(&mut self) -> Option<CompletionQueue> {
-        let name = self.ready.pop_front()?;
-        self.cqs.get_mut(name.0).expect("queues that end are not listed").ready = false;
-        Some(name)
+        let cq = self.ready.pop_front()?;
+        self.cqs.get_mut(cq.0).expect("queues that end are not listed").ready = false;
+        Some(cq)
     }
 
-    /// Requests one [`Event::Completion`] (`ibv_req_notify_cq`).
+    /// Requests one [`Event::Completion`] for the next matching completion (`ibv_req_notify_cq`).
     ///
     /// # Errors
     /// The queue does not exist.
@@ -276,20 +276,21 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a shared receive queue (`ibv_create_srq`).
+    /// Creates a shared receive queue for `max_requests` requests of at most `max_sge` scatter/gather entries
+    /// (`ibv_create_srq`).
     ///
     /// # Errors
     /// The domain does not exist, a size is above its limit, or the limit of queues is reached.
     pub fn create_srq(
         &mut self,
         domain: ProtectionDomain,
-        requests: u32,
-        pieces: u32,
+        max_requests: u32,
+        max_sge: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
-        at_most("max_wr", requests.into(), self.limits.work_requests.into())?;
-        at_most("max_sge", pieces.into(), self.limits.scatter_gather.into())?;
+        at_most("max_wr", max_requests.into(), self.limits.work_requests.into())?;
+        at_most("max_sge", max_sge.into(), self.limits.scatter_gather.into())?;
         let context = self.domain(domain)?.context;
-        let queue = ReceiveQueue::new(requests, pieces);
+        let queue = ReceiveQueue::new(max_requests, max_sge);
         let srq = Srq { context, domain, queue, low_water: 0, users: 0 };
         let (object, limit) = (Object::SharedReceiveQueue, self.limits.shared_receive_queues);
         let number = self.srqs.insert(srq).ok_or(VerbsError::TooMany { object, limit })?;

@@ -74,7 +74,8 @@ impl Device {
         Ok((pair.state, pair.attributes))
     }
 
-    /// Returns `true` if a connected queue pair has send requests, or completions that the program has not polled.
+    /// Returns `true` if a queue pair in states RTR to SQE has send requests, or completions that the program has not
+    /// polled; `false` if it does not exist.
     pub fn has_unseen(&self, qp: QueuePairNumber) -> bool {
         let Some(pair) = self.qps.get(qp.0) else { return false };
         let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
@@ -87,7 +88,7 @@ impl Device {
     /// Changes the state and attributes of a queue pair (`ibv_modify_qp`).
     ///
     /// # Errors
-    /// The transition does not exist, or attributes are missing, surplus or out of range.
+    /// The queue pair or the transition does not exist, or attributes are missing, surplus or out of range.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -129,7 +130,7 @@ impl Device {
     /// Posts send requests in order, or none of them on an error (`ibv_wr_complete`).
     ///
     /// # Errors
-    /// Those of [`Self::post_send`].
+    /// See [`Self::post_send`].
     pub fn post_sends(
         &mut self,
         now: Instant,
@@ -147,7 +148,7 @@ impl Device {
     /// with no request before it.
     ///
     /// # Errors
-    /// Those of [`Self::post_send`].
+    /// See [`Self::post_send`].
     pub fn post_send_and_transmit(
         &mut self,
         now: Instant,

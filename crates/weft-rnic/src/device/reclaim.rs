@@ -9,14 +9,14 @@ use crate::error::Object;
 use crate::{CompletionQueue, ProtectionDomain, QueuePairNumber, SharedReceiveQueue, VerbsError};
 
 impl Device {
-    /// Destroys all objects of a context in any state, and the context. Peers with requests in flight get the end of their
-    /// connections; other contexts are not affected.
+    /// Destroys all objects of a context in any state, and the context. Connections of its queue pairs are closed,
+    /// which fails their peers' requests in flight; other contexts are not affected.
     ///
     /// # Errors
     /// The context is not open.
     pub fn reclaim(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
         self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
-        // Most of thousands of virtual devices have no objects: this case needs no scan of the tables.
+        // Idle virtual devices have only their domain. There may be thousands, so this case scans no tables.
         if let Some(only) = self.only_domain(context) {
             self.deallocate_domain(only)?;
             return self.close_at(now, context);
@@ -56,15 +56,15 @@ impl Device {
         self.close_at(now, context)
     }
 
-    /// Closes a context, and its idle connections for datagrams; the others close when they become idle.
+    /// Closes a context, and its idle connections for datagrams; those in use close when they become idle.
     fn close_at(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
         self.end_datagrams(now, Some(context));
         self.close(context)
     }
 
-    /// Destroys all objects of all contexts before the process exits; returns `true` once no peer has a connection. Call it again
-    /// as packets arrive, until it returns `true` or time is up: meanwhile peers get lost acknowledgements of executed requests
-    /// again.
+    /// Destroys all objects of all contexts before the process exits; returns `true` once no peer has a connection.
+    /// Call it again as packets arrive, until it returns `true` or a deadline: meanwhile the transport retransmits lost
+    /// acknowledgements of executed requests.
     pub fn shut_down(&mut self, now: Instant) -> bool {
         let contexts: Vec<_> = self.contexts.iter().map(|(number, _)| Context(number)).collect();
         for context in contexts {

@@ -12,8 +12,8 @@ use super::teardown::failed;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, ROUNDS, Refusal, Role,
-    SendQueue, Service, State, Syndrome, rnr_delay,
+    ATOMIC_BYTES, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, ROUNDS, Refusal,
+    Role, SendQueue, Service, State, Syndrome, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
@@ -45,7 +45,8 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Finishes a request whose packets the peer has acknowledged, which accepts it.
+    /// Finishes a request of this round whose packets the peer has acknowledged. A READ or an atomic finishes with its
+    /// response.
     pub(super) fn on_request_sent(&mut self, now: Instant, round: u8, number: u32) {
         let pair = &mut *self.pair;
         if round == pair.requester.round % ROUNDS
@@ -117,8 +118,8 @@ impl ActiveQp<'_> {
         pair.requester.tries = pair.requester.tries.saturating_add(1);
         let since = pair.requester.connecting_since;
         let elapsed = since.map_or(Duration::ZERO, |since| now.since(since));
-        let over = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
-        if over || elapsed >= MAX_RETRY_TIMEOUT {
+        let exhausted = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
+        if exhausted || elapsed >= MAX_RETRY_TIMEOUT {
             if pair.is_reliable() {
                 pair.send.finish_first(Status::RetryExceeded);
             } else {
@@ -145,6 +146,7 @@ impl ActiveQp<'_> {
         self.pump(now);
     }
 
+    /// Pauses the send queue for `delay`.
     fn wait(&mut self, now: Instant, delay: Duration) {
         self.stop_waiting();
         let until = now + delay;
@@ -196,14 +198,15 @@ impl ActiveQp<'_> {
 
     /// Stores the value of an atomic's response; returns `false` if the request's local memory is not accessible.
     fn store(&mut self, psn: u32, value: u64, memory: &mut impl Memory) -> bool {
-        let (who, send, places) = (self.accessor(), &mut self.pair.send, &mut *self.places);
-        if locate_answer(self.emtt, who, send, psn, (0, ATOMIC), places).is_err() {
+        let (accessor, send, places) = (self.accessor(), &mut self.pair.send, &mut *self.places);
+        if locate_answer(self.emtt, accessor, send, psn, (0, ATOMIC_BYTES), places).is_err() {
             return false;
         }
         write_parts(places, &value.to_ne_bytes(), memory);
         true
     }
 
+    /// Handles an acknowledgement of the request with this PSN.
     fn on_acknowledge(&mut self, now: Instant, psn: u32, syndrome: Syndrome) {
         match syndrome {
             Syndrome::Ready => {
@@ -240,7 +243,7 @@ impl ActiveQp<'_> {
     }
 }
 
-/// Returns [`Intake::Place`] for a response that belongs to an outstanding request.
+/// Returns [`Intake::Place`] for a response that matches a request in flight, or an acknowledgement without payload.
 pub(super) fn expects(pair: &mut QueuePair, answer: &Incoming) -> Intake {
     let length = answer.length;
     let wqe = pair.send.with_psn(answer.header.psn.get()).filter(|wqe| wqe.outcome.is_none());
@@ -264,17 +267,17 @@ pub(super) fn expects(pair: &mut QueuePair, answer: &Incoming) -> Intake {
     if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
 }
 
-/// Finds the places of a part of a response.
+/// Finds the places of the `piece.1` bytes from offset `piece.0` of a response, and stores them in `places`.
 pub(super) fn locate_answer(
     emtt: &Emtt,
-    who: Accessor,
+    accessor: Accessor,
     send: &mut SendQueue,
     psn: u32,
     piece: (u32, u32),
     places: &mut Vec<Place>,
 ) -> Result<(), Refusal> {
     let wqe = send.with_psn(psn).ok_or(Refusal::InvalidRequest)?;
-    scatter(emtt, who, &wqe.sges, piece, Right::LocalWrite, places)
+    scatter(emtt, accessor, &wqe.sges, piece, Right::LocalWrite, places)
         .map_err(|_| Refusal::LocalProtection)
 }
 
@@ -288,10 +291,14 @@ pub(super) fn write_parts(places: &[Place], bytes: &[u8], memory: &mut impl Memo
     }
 }
 
-/// Finds the places of the bytes `piece.0..piece.0 + piece.1` of a message in local memory.
+/// Finds the places of the `piece.1` bytes from offset `piece.0` of a message in local memory, and stores them in
+/// `places`.
+///
+/// # Errors
+/// An entry's memory is not accessible with this right.
 pub(super) fn scatter(
     emtt: &Emtt,
-    who: Accessor,
+    accessor: Accessor,
     sges: &[Sge],
     piece: (u32, u32),
     right: Right,
@@ -303,15 +310,16 @@ pub(super) fn scatter(
         && u64::from(piece.0) + u64::from(piece.1) <= only.length.into()
     {
         let address = only.address.wrapping_add(piece.0.into());
-        places.push(emtt.translate(who, only.lkey, address, piece.1, right)?);
+        places.push(emtt.translate(accessor, only.lkey, address, piece.1, right)?);
         return Ok(());
     }
     for part in parts(sges, piece.0, piece.1) {
-        places.push(emtt.translate(who, part.lkey, part.address, part.length, right)?);
+        places.push(emtt.translate(accessor, part.lkey, part.address, part.length, right)?);
     }
     Ok(())
 }
 
+/// Returns the completion of a request that succeeded.
 fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
     Completion {
         wr_id: done.wr_id,
@@ -325,7 +333,7 @@ fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
     }
 }
 
-/// Returns `true` if a responder of this service answers messages with this opcode.
+/// Returns `true` if the opcode is that of a request on this service.
 #[inline]
 pub(super) fn is_request(opcode: RdmaOpcode, service: Service) -> bool {
     opcode.is_request() && opcode.service() == service.on_the_wire()

@@ -20,22 +20,23 @@ enum Received {
     Next,
     /// Other packets must arrive first.
     Waits,
-    /// The limit of held bytes is reached: the packet is to be retransmitted.
+    /// The limit of held bytes is reached: the packet is declined, and the peer retransmits it.
     Declined,
 }
 
 /// The result of a request in its turn.
 pub(super) enum Outcome {
+    /// The request was executed.
     Done,
-    /// It was executed, and its completion was lost.
+    /// The request was executed, and its completion was lost.
     Overran,
-    /// It was sent before the requester knew that an earlier one was refused; it will be retransmitted.
+    /// The request was sent before the requester received an RNR NAK for an earlier one; it will be retransmitted.
     Stale,
-    /// It is refused, and the peer gets the reason.
+    /// The request is refused, and the peer is notified of the reason.
     Refused(Refusal),
-    /// It is dropped: the service has no acknowledgements (UC).
+    /// The request is dropped: the service has no acknowledgements (UC).
     Dropped(Refusal),
-    /// Its PSN is not the expected one: the two queue pairs were configured with different first PSNs.
+    /// The request's PSN is not the expected one: the two queue pairs were configured with different first PSNs.
     WrongPsn,
 }
 
@@ -60,33 +61,33 @@ impl Device {
         if active.is_over(role) {
             return;
         }
-        let mut gate = Some(psn);
+        let mut to_acknowledge = Some(psn);
         let received = if active.is_whole_and_next(role, placement) {
-            active.handle_whole(now, placement, header, &mut gate, memory)
+            active.handle_whole(now, placement, header, &mut to_acknowledge, memory)
         } else {
             active.handle_part(role, placement, header, memory)
         };
         match received {
-            Some(Received::Next) => active.handle_messages(now, role, &mut gate, memory),
+            Some(Received::Next) => active.handle_messages(now, role, &mut to_acknowledge, memory),
             Some(Received::Waits) => {}
             Some(Received::Declined) => return self.carriers.decline(connection, psn),
             None => return self.carriers.close(now, connection),
         }
-        if let Some(psn) = gate {
+        if let Some(psn) = to_acknowledge {
             let _ = self.carriers.placed(now, connection, psn);
         }
     }
 }
 
 impl ActiveQp<'_> {
-    /// Handles the messages of the inbox whose turn has come. The packet that completed the first of them is the `gate`: the
-    /// peer considers none of them accepted before that packet is acknowledged, so its acknowledgement is withheld if one is
-    /// refused.
+    /// Handles the complete messages at the head of the inbox. `to_acknowledge` is the PSN of the packet that completed
+    /// the first of them. The peer considers none of them accepted before that packet is acknowledged, so it becomes
+    /// `None` if one is refused.
     fn handle_messages(
         &mut self,
         now: Instant,
         role: Role,
-        gate: &mut Option<u32>,
+        to_acknowledge: &mut Option<u32>,
         memory: &mut impl Memory,
     ) {
         while !self.is_over(role)
@@ -96,7 +97,7 @@ impl ActiveQp<'_> {
                 Role::Requester => self.handle_answer(now, &incoming, memory),
                 Role::Responder => match self.handle_request(now, &mut incoming, memory) {
                     Outcome::Done => {}
-                    outcome => self.handle_outcome(now, &mut incoming, outcome, gate),
+                    outcome => self.handle_outcome(now, &mut incoming, outcome, to_acknowledge),
                 },
             }
         }
@@ -108,17 +109,17 @@ impl ActiveQp<'_> {
         now: Instant,
         incoming: &mut Incoming,
         outcome: Outcome,
-        gate: &mut Option<u32>,
+        to_acknowledge: &mut Option<u32>,
     ) {
         match outcome {
             Outcome::Done => {}
             Outcome::Overran => self.fail_overrun(now),
             Outcome::Stale => self.put_back(incoming),
-            Outcome::Refused(refusal) => self.refuse(now, incoming, refusal, gate.take()),
+            Outcome::Refused(refusal) => self.refuse(now, incoming, refusal, to_acknowledge.take()),
             Outcome::Dropped(refusal) => self.drop_message(now, incoming, refusal),
             Outcome::WrongPsn => {
                 // The request is not acknowledged, so the peer's retries run out.
-                *gate = None;
+                *to_acknowledge = None;
                 self.put_back(incoming);
                 self.end_flow(now, Role::Responder);
             }
@@ -137,18 +138,19 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Refuses a request with an acknowledgement. Unless only a receive request is missing, the queue pair fails.
+    /// Refuses a request with a NAK, after whose arrival the packet `withheld` is acknowledged. Unless only a receive
+    /// request is missing, the queue pair fails.
     fn refuse(
         &mut self,
         now: Instant,
         incoming: &mut Incoming,
         refusal: Refusal,
-        gate: Option<u32>,
+        withheld: Option<u32>,
     ) {
         let timer = self.pair.attributes.min_rnr_timer.unwrap_or(0);
         let (psn, syndrome) = (incoming.header.psn.get(), Syndrome::of(refusal, timer));
         self.pair.responder.rewinds = refusal == Refusal::NotReady;
-        self.acknowledge(now, psn, syndrome, gate);
+        self.acknowledge(now, psn, syndrome, withheld);
         if refusal == Refusal::NotReady {
             return self.put_back(incoming);
         }
@@ -188,8 +190,8 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Handles a packet of a message that has others, or that is not the next. Returns `None` if the packet violates the
-    /// protocol, or its payload is lost.
+    /// Handles a packet of a message that has other packets, or that is not the next. Returns `None` if the packet
+    /// violates the protocol, or its payload is lost.
     fn handle_part(
         &mut self,
         role: Role,
@@ -213,7 +215,7 @@ impl ActiveQp<'_> {
         now: Instant,
         placement: &Placement,
         header: &RdmaHeader,
-        gate: &mut Option<u32>,
+        to_acknowledge: &mut Option<u32>,
         memory: &mut impl Memory,
     ) -> Option<Received> {
         let mut incoming = self.begin_request(placement, header)?;
@@ -228,7 +230,7 @@ impl ActiveQp<'_> {
         let others = inbox.has_begun();
         match self.handle_request(now, &mut incoming, memory) {
             Outcome::Done => {}
-            outcome => self.handle_outcome(now, &mut incoming, outcome, gate),
+            outcome => self.handle_outcome(now, &mut incoming, outcome, to_acknowledge),
         }
         Some(if others { Received::Next } else { Received::Waits })
     }
@@ -267,7 +269,7 @@ impl ActiveQp<'_> {
         cq.is_some_and(|cq| cq.completions.overran())
     }
 
-    /// Returns a receive request that a message consumed to the shared queue.
+    /// Returns the receive request that a message consumed, if it did, to the shared queue.
     fn put_back(&mut self, incoming: &mut Incoming) {
         if self.pair.request.srq.is_some()
             && let Some(receive) = incoming.receive.take()

@@ -1,4 +1,5 @@
-//! The interface of encryption to the transport: admission of set-up packets, and connections whose keys can be dropped.
+//! The interface between encryption and the transport: admission of set-up packets, and connections whose keys can be
+//! dropped.
 
 use core::net::SocketAddr;
 
@@ -31,7 +32,8 @@ impl Device {
         self.carriers.network.handle_unknown_encrypted(from, connection, iv);
     }
 
-    /// Returns the next ended connection over the network whose last packet was sent.
+    /// Returns the next ended connection over the network whose last packet was sent, if
+    /// [`keeping_forgotten`](Self::keeping_forgotten) records them.
     #[inline]
     pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
         self.carriers.network.poll_ended()

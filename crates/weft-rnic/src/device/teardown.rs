@@ -1,4 +1,4 @@
-//! The end of what a queue pair has begun: flushing, failure, reset, and the end of its connections.
+//! The end of a queue pair's work: flushing, failure, reset, and the end of its connections.
 
 use alloc::vec::Vec;
 
@@ -34,13 +34,13 @@ impl ActiveQp<'_> {
         }
     }
 
-    /// Puts the queue pair, whose completion was lost, in error.
+    /// Puts the queue pair in error because one of its completions was lost.
     pub(super) fn fail_overrun(&mut self, now: Instant) {
         self.completing.events.push_back(Event::QpFatal { qp: self.qp });
         self.fail(now);
     }
 
-    /// Completes all send requests: those without a status of their own are flushed.
+    /// Completes all send requests: those that have not failed are flushed.
     pub(super) fn flush_sends(&mut self) {
         let cq = self.pair.request.send_cq;
         while let Some(done) = self.pair.send.pop() {
@@ -149,7 +149,7 @@ impl ActiveQp<'_> {
     }
 }
 
-/// Creates the completion of a request that failed.
+/// Returns the completion of a request that failed.
 pub(super) fn failed(
     qp: QueuePairNumber,
     wr_id: u64,

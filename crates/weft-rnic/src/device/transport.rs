@@ -56,7 +56,7 @@ pub struct ReceivedPacket<'a> {
 }
 
 impl Default for Transmit {
-    /// Returns an empty packet, to be filled in.
+    /// Returns a packet without destination and content, as a placeholder.
     #[inline]
     fn default() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Default for Transmit {
 }
 
 impl Transmit {
-    /// Sets the destination and the acknowledgement; returns the payload.
+    /// Sets the destination, the acknowledgement and the padding; returns the payload.
     #[inline]
     pub(super) fn set_out(
         &mut self,
@@ -115,8 +115,8 @@ impl Device {
         self.handle_verdict(now, verdict, rdma, memory);
     }
 
-    /// Handles a packet from a link. `from` is the address that the peer claims; it must be the one reachable over this link. Its
-    /// port is ignored.
+    /// Handles a packet from a link. `from` is the address that the peer states; it must be the one reachable over this
+    /// link. Its port is ignored.
     pub fn handle_link_packet(
         &mut self,
         now: Instant,
@@ -167,13 +167,13 @@ impl Device {
         self.carriers.owes_links()
     }
 
-    /// Returns `true` if messages wait to be sent over links, and not only acknowledgements, which may wait to be carried by a
-    /// message.
+    /// Returns `true` if messages wait to be sent over links. Acknowledgements alone do not count: they may wait until
+    /// a message carries them.
     pub fn has_messages_for_links(&self) -> bool {
         self.carriers.has_messages_for_links()
     }
 
-    /// Pauses a link that has no room for another packet until it is [released](Self::release_link).
+    /// Pauses a link that has no room for another packet, until [`release_link`](Self::release_link).
     pub fn hold_link(&mut self, link: LinkId) {
         self.carriers.hold_link(link);
     }
@@ -183,7 +183,7 @@ impl Device {
         self.carriers.release_link(link);
     }
 
-    /// Pauses or resumes transmission to the network, as the host's port is full or has room.
+    /// Pauses transmission to the network if `held`, as the host's port is full; resumes it otherwise.
     pub fn hold_network(&mut self, held: bool) {
         self.carriers.hold_network(held);
     }
@@ -206,7 +206,7 @@ impl Device {
         self.handle_transport_events(now);
     }
 
-    /// Returns the time at which [`Self::handle_timeout`] must be called next.
+    /// Returns the time at which [`Self::handle_timeout`] must be called next; `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = self.waits.first().map(|(until, _)| *until);
         self.carriers.poll_timeout().into_iter().chain(wait).min()
@@ -311,13 +311,15 @@ impl Device {
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
         let from = self.carriers.peer(connection).map(|peer| peer.address);
         let active = self.active(qp);
-        let meant = active.filter(|active| active.pair.receives() && active.pair.peer() == from);
-        match meant {
+        let acceptable =
+            active.filter(|active| active.pair.receives() && active.pair.peer() == from);
+        match acceptable {
             Some(mut active) => active.on_accepted(now, connection),
             None => self.carriers.close(now, connection),
         }
     }
 
+    /// Handles the end of a queue pair's connection.
     fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
         let Some(mut active) = self.active(qp) else { return };

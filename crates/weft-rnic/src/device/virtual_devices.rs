@@ -1,6 +1,6 @@
-//! Virtual devices (STELLAR, sections 4 and 9): created for guests and destroyed while others run. Each is a context with a
-//! protection domain and a doorbell page of its own, and may register the memory of its guest and its GPUs. It needs no
-//! address on the PCIe bus, and an idle one costs only its entries in the device's tables.
+//! Virtual devices (STELLAR, sections 4 and 9): created for guests and destroyed while others run. Each is a context
+//! with a protection domain and a doorbell page of its own, and may register the memory of its guest and its GPUs. It
+//! needs no address on the PCIe bus; an idle one occupies only its entries in the device's tables.
 
 use alloc::boxed::Box;
 
@@ -21,7 +21,7 @@ pub struct VirtualDevice {
     pub doorbell: Doorbell,
 }
 
-/// An object, as a program names it.
+/// The handle by which a program names an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handle {
     /// A protection domain.
@@ -56,6 +56,7 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
+    /// Returns `true` if the virtual device may register memory of this owner.
     pub(super) fn has(&self, owner: Owner) -> bool {
         match owner {
             Owner::Host(_) => false,
@@ -66,7 +67,7 @@ impl Tenant {
 }
 
 impl Device {
-    /// Creates a virtual device for a guest with these GPUs, ready for use.
+    /// Creates a virtual device, ready for use, for a guest with these GPUs.
     ///
     /// # Errors
     /// The limit of contexts or protection domains is reached.

@@ -1,5 +1,5 @@
-//! Held payload of messages: the last byte of a WRITE must become visible last, and on services that drop messages the receive
-//! request of a message is known only in its turn.
+//! Held payload of messages: the last byte of a WRITE must become visible last, and on services that drop messages the
+//! receive request of a message is known only in its turn, when all earlier messages were executed or dropped.
 
 use alloc::vec::Vec;
 
@@ -14,13 +14,14 @@ use crate::queue_pair::{HeldPart, Intake, Refusal, Role};
 use crate::receive_queue::Receive;
 
 impl ActiveQp<'_> {
-    /// Holds a packet's payload until its message's turn; `comes` is `true` if the packet completes the next message. At the
-    /// limit, a packet of a reliable queue pair is declined, and an unreliable message is dropped.
-    pub(super) fn put_aside(
+    /// Holds a packet's payload until its message's turn; `completes_next` is `true` if the packet completes the next
+    /// message. At the limit, a packet of a reliable queue pair is declined, and an unreliable message is dropped.
+    /// Returns `None` if the payload is lost.
+    pub(super) fn hold_payload(
         &mut self,
         role: Role,
         placement: &Placement,
-        comes: bool,
+        completes_next: bool,
         memory: &mut impl Memory,
     ) -> Option<Put> {
         let held = self.holding.hold(self.carriers, placement, memory);
@@ -29,7 +30,7 @@ impl ActiveQp<'_> {
         match held {
             Ok(part) => {
                 incoming.held.push(part);
-                Some(Put::turn(comes))
+                Some(Put::handled(completes_next))
             }
             Err(NotHeld::NoRoom) if reliable => {
                 incoming.forget(placement.len);
@@ -40,7 +41,7 @@ impl ActiveQp<'_> {
                 for part in core::mem::take(&mut incoming.held) {
                     self.holding.release(part, memory);
                 }
-                Some(Put::turn(comes))
+                Some(Put::handled(completes_next))
             }
             Err(NotHeld::Lost) => None,
         }

@@ -17,7 +17,7 @@ mod windows;
 use windows::Window;
 pub use windows::{Bind, WindowKind};
 
-/// Keys are 24 bits of index and 8 of key (IBTA volume 1, chapter 10).
+/// Lengths of the two parts of a key: 24 bits of index and 8 of key (IBTA volume 1, chapter 10).
 const KEY_BITS: u32 = 8;
 const INDEX_BITS: u32 = 24;
 
@@ -150,7 +150,7 @@ const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Optio
 }
 
 impl Emtt {
-    /// Creates a table for at most `limit` keys, which are derived from a secret.
+    /// Returns a table for at most `limit` keys, which are derived from a secret.
     pub(crate) fn new(limit: u32, secret: &Secret) -> Self {
         Self {
             entries: Vec::new(),
@@ -162,6 +162,7 @@ impl Emtt {
         }
     }
 
+    /// Adds an entry; returns its key, or `None` at the limit.
     fn insert(&mut self, entry: Entry) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -171,7 +172,7 @@ impl Emtt {
                 self.entries.len() - 1
             }
         };
-        let index = self.indices.name(u32::try_from(slot).expect("keys have 24 bits of index"));
+        let index = self.indices.assign(u32::try_from(slot).expect("keys have 24 bits of index"));
         let key = index << KEY_BITS | self.bytes.shuffle(KEY_BITS, index, 0);
         self.entries[slot] = (key, entry);
         Some(key)
@@ -255,20 +256,25 @@ impl Emtt {
         self.entries.iter().filter(|(_, entry)| wanted(entry)).map(|(key, _)| *key).collect()
     }
 
-    /// Returns the request that would register the region as it is.
+    /// Returns the request that would register the region with this key as it is now.
     pub(crate) fn request(&self, key: u32) -> Option<RegionRequest> {
         let Region { owner, address, length, iova, access, .. } = *self.region(key)?;
         Some(RegionRequest { owner, address, length, iova, access })
     }
 
-    /// Returns how many times a key was removed or changed its region. A cached translation is stale if the count differs.
+    /// Returns the number of times that a key was removed or changed its region. A cached translation is stale if it
+    /// differs.
     pub(crate) const fn changes(&self) -> u32 {
         self.changes
     }
 
     /// Returns the first address of a region in work requests, and its memory, if the accessor is in its domain.
-    pub(crate) fn whole(&self, who: Accessor, key: u32) -> Option<(u64, RegionRequest)> {
-        let region = self.region(key).filter(|region| region.domain == who.domain)?;
+    pub(crate) fn region_in_domain(
+        &self,
+        accessor: Accessor,
+        key: u32,
+    ) -> Option<(u64, RegionRequest)> {
+        let region = self.region(key).filter(|region| region.domain == accessor.domain)?;
         Some((region.iova, self.request(key)?))
     }
 
@@ -291,7 +297,10 @@ impl Emtt {
         self.window(key).map(|window| window.domain)
     }
 
-    /// Removes a region, to which no window is bound.
+    /// Removes a region.
+    ///
+    /// # Panics
+    /// If there is no region with this key, or a window is bound to it.
     pub(crate) fn deregister(&mut self, key: u32) {
         assert_eq!(
             self.region_use(key).map(|region| region.1),
@@ -301,11 +310,14 @@ impl Emtt {
         self.remove(key);
     }
 
-    /// Translates `len` bytes at `address`, and checks key, bounds, domain and right.
+    /// Translates `len` bytes at `address` to the owner's memory, after it has checked key, domain, bounds and right.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
     #[inline]
     pub(crate) fn translate(
         &self,
-        who: Accessor,
+        accessor: Accessor,
         key: u32,
         address: u64,
         len: u32,
@@ -314,10 +326,10 @@ impl Emtt {
         match self.find(key)? {
             Entry::Region(region) => {
                 let needed = right.access();
-                region.translate(who, address, len, region.access.contains(needed))
+                region.translate(accessor, address, len, region.access.contains(needed))
             }
             Entry::Window(window) if right.is_remote() => {
-                self.translate_window(window, who, address, len, right)
+                self.translate_window(window, accessor, address, len, right)
             }
             _ => Err(AccessError::BadKey),
         }
@@ -347,12 +359,12 @@ impl Region {
     #[inline]
     fn translate(
         &self,
-        who: Accessor,
+        accessor: Accessor,
         address: u64,
         len: u32,
         allowed: bool,
     ) -> Result<Place, AccessError> {
-        if self.domain != who.domain {
+        if self.domain != accessor.domain {
             return Err(AccessError::WrongDomain);
         }
         let offset = offset_within(address, len.into(), self.iova, self.length)

@@ -14,9 +14,10 @@ pub const PAGE_BYTES: u64 = 4096;
 /// page of it.
 const IO_REGION: u64 = 1 << 48;
 
+/// Number of pages in a block.
 const PAGES: usize = (BLOCK_BYTES / PAGE_BYTES) as usize;
 
-/// Names a doorbell page of the device.
+/// The number of a doorbell page of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Doorbell(pub u32);
 
@@ -32,8 +33,8 @@ pub enum Meaning {
 /// The placement of doorbells in a guest's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellSpace {
-    /// Over a page of memory that the guest offers, as in designs before STELLAR. The block around that page is then memory
-    /// for PVDMA and a register for the MMU; a test shows the resulting fault.
+    /// Over a page of memory that the guest offers, as in designs before STELLAR. The block around that page is then
+    /// memory for PVDMA and a register for the MMU; `tests/pvdma.rs` shows the resulting fault.
     AmongMemory,
     /// In a region of its own (virtio's shared memory region), which no block of memory overlaps.
     IoRegion,
@@ -64,7 +65,10 @@ pub struct GuestSpace {
 }
 
 impl GuestSpace {
-    /// Creates the tables of a guest with `memory_bytes` of memory from address zero, and no doorbells.
+    /// Returns the tables of a guest with `memory_bytes` of memory from address zero, and no doorbells.
+    ///
+    /// # Panics
+    /// If the memory exceeds 2^48 bytes.
     pub const fn new(memory_bytes: u64, space: DoorbellSpace) -> Self {
         assert!(memory_bytes <= IO_REGION, "48 bits of memory at most");
         Self {
@@ -103,7 +107,7 @@ impl GuestSpace {
         self.rung_by_devices.retain(|_, other| *other != doorbell);
     }
 
-    /// Lets devices ring a doorbell of the I/O region too (GPUDirect Async), so that a GPU can post work itself.
+    /// Maps a doorbell of the I/O region for devices too, so that a GPU can post work itself (GPUDirect Async).
     ///
     /// # Errors
     /// The address is not that of a doorbell in the I/O region.
@@ -114,14 +118,14 @@ impl GuestSpace {
         Ok(())
     }
 
-    /// Translates an address for the guest's processors; `None` is a fault.
+    /// Returns the target of an address for the guest's processors; `None` is a fault.
     pub fn to_processors(&self, address: u64) -> Option<Meaning> {
         let page = address / PAGE_BYTES;
         let memory = (address < self.memory_bytes).then_some(Meaning::Memory(page));
         self.mmu.get(&page).map(|&doorbell| Meaning::Doorbell(doorbell)).or(memory)
     }
 
-    /// Translates an address for devices; `None` is a fault.
+    /// Returns the target of an address for devices; `None` is a fault.
     pub fn to_devices(&self, address: u64) -> Option<Meaning> {
         let page = address / PAGE_BYTES;
         if let Some(&doorbell) = self.rung_by_devices.get(&page) {
@@ -140,7 +144,7 @@ impl Pinning for GuestSpace {
             return Err(MapError::NotMemory);
         }
         let first = block.address() / PAGE_BYTES;
-        // The hypervisor pins the present contents, which is a register where a doorbell is mapped.
+        // The hypervisor pins the current target of each page, which is a register where a doorbell is mapped.
         let meaning = |page: u64| match self.mmu.get(&page) {
             Some(&doorbell) => Meaning::Doorbell(doorbell),
             None => Meaning::Memory(page),

@@ -62,7 +62,7 @@ pub struct Place {
     pub len: u32,
 }
 
-/// Names a packet whose payload the owner of the memory holds.
+/// The id of a packet whose payload the owner of the memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
     /// The connection on which it arrived.
@@ -77,8 +77,8 @@ pub struct Held {
 #[error("the sender's memory is not there any more")]
 pub struct PayloadLost;
 
-/// The memory that a device accesses. The device decides what is copied where, and the owner copies. Every place is inside a
-/// registered region with the required rights.
+/// The memory that a device accesses. The device determines source and destination of each copy, and the owner copies.
+/// Every place is inside a registered region with the required rights.
 pub trait Memory {
     /// Copies payload of the packet that is being handled, starting at byte `from`, to `place`.
     ///

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 /// Bytes of a block: large enough for a small cache and few updates of the IOMMU (STELLAR, section 5).
 pub const BLOCK_BYTES: u64 = 2 << 20;
 
-/// Names a block of a guest's memory: its address over [`BLOCK_BYTES`].
+/// The number of a block of a guest's memory: its address divided by [`BLOCK_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u64);
 
@@ -25,7 +25,7 @@ impl Block {
     }
 }
 
-/// Names a user of memory for DMA: a memory region by its key, or a queue of a device.
+/// The id of a user of memory for DMA: a memory region by its key, or a queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DmaUser(pub u64);
 
@@ -58,11 +58,12 @@ pub struct Mapped {
 pub struct Pvdma {
     /// The map cache: pinned blocks with their number of users.
     users: BTreeMap<Block, u32>,
+    /// The blocks of each user.
     held: BTreeSet<(DmaUser, Block)>,
 }
 
 impl Pvdma {
-    /// Creates the state of a guest without pinned memory.
+    /// Returns the state of a guest without pinned memory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -103,7 +104,7 @@ impl Pvdma {
         Ok(mapped)
     }
 
-    /// Releases the memory of `user`, which no device uses for it any more. Blocks without another user are unpinned.
+    /// Releases the memory of `user`, for which no device uses it any more. Blocks without another user are unpinned.
     pub fn release(&mut self, user: DmaUser, host: &mut impl Pinning) {
         let mut later = self.held.split_off(&(user, Block(0)));
         while let Some(&(other, block)) = later.first() {

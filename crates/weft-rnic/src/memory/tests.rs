@@ -4,8 +4,8 @@ use super::emtt::{Accessor, Emtt};
 use super::*;
 use crate::ProtectionDomain;
 
-const WHO: Accessor = Accessor { domain: ProtectionDomain(7), qp: 1 };
-const OTHER_QP: Accessor = Accessor { qp: 2, ..WHO };
+const ACCESSOR: Accessor = Accessor { domain: ProtectionDomain(7), qp: 1 };
+const OTHER_QP: Accessor = Accessor { qp: 2, ..ACCESSOR };
 const OTHER_DOMAIN: Accessor = Accessor { domain: ProtectionDomain(8), qp: 1 };
 
 fn emtt(limit: u32) -> Emtt {
@@ -26,22 +26,22 @@ fn request(access: Access) -> RegionRequest {
 }
 
 fn region(emtt: &mut Emtt, access: Access) -> u32 {
-    emtt.register(WHO.domain, &request(access)).unwrap()
+    emtt.register(ACCESSOR.domain, &request(access)).unwrap()
 }
 
 #[test]
 fn an_address_and_a_key_become_the_owners_address() {
     let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
-    let place = emtt.translate(WHO, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
+    let place = emtt.translate(ACCESSOR, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
     assert_eq!(place, Place { owner: Owner::Guest(3), address: 0x10_0010, len: 0x20 });
     let zero_based = region(&mut emtt, everything() | Access::ZERO_BASED);
-    let place = emtt.translate(WHO, zero_based, 0x10, 0x20, Right::LocalRead).unwrap();
+    let place = emtt.translate(ACCESSOR, zero_based, 0x10, 0x20, Right::LocalRead).unwrap();
     assert_eq!(place.address, 0x10_0010);
 }
 
 #[test]
-fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
+fn an_owner_determines_the_address_type() {
     use AddressType::{Translated, Untranslated};
     let mut emtt = emtt(10);
     // Owners of three kinds with the same number: figure 7's root complex, and its switch.
@@ -51,8 +51,8 @@ fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
         (Owner::Gpu(4), Translated),
     ] {
         let region = RegionRequest { owner, ..request(everything()) };
-        let key = emtt.register(WHO.domain, &region).unwrap();
-        let place = emtt.translate(WHO, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
+        let key = emtt.register(ACCESSOR.domain, &region).unwrap();
+        let place = emtt.translate(ACCESSOR, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
         assert_eq!(place, Place { owner, address: 0x10_0010, len: 0x20 });
         assert_eq!(place.owner.address_type(), address_type);
     }
@@ -72,7 +72,7 @@ fn bounds_hold_at_both_ends_and_where_numbers_wrap() {
         (u64::MAX - 0xfff, u32::MAX, false),
         (0x7fff, u32::MAX, false),
     ] {
-        let got = emtt.translate(WHO, key, address, len, Right::RemoteRead);
+        let got = emtt.translate(ACCESSOR, key, address, len, Right::RemoteRead);
         assert_eq!(got.is_ok(), inside, "{address:#x} + {len:#x}: {got:?}");
     }
 }
@@ -88,9 +88,9 @@ fn each_right_is_needed_and_no_other() {
     for (_, given) in rights {
         let mut emtt = emtt(10);
         let key = region(&mut emtt, given);
-        assert!(emtt.translate(WHO, key, 0x7000, 8, Right::LocalRead).is_ok());
+        assert!(emtt.translate(ACCESSOR, key, 0x7000, 8, Right::LocalRead).is_ok());
         for (right, needed) in rights {
-            let got = emtt.translate(WHO, key, 0x7000, 8, right);
+            let got = emtt.translate(ACCESSOR, key, 0x7000, 8, right);
             let expected = if given == needed { None } else { Some(AccessError::NotAllowed) };
             assert_eq!(got.err(), expected, "{right:?} with {given:?}");
         }
@@ -106,10 +106,10 @@ fn a_key_is_of_one_domain_and_dies_with_its_region() {
     emtt.deregister(key);
     let next = region(&mut emtt, everything());
     assert_ne!(next >> 8, key >> 8);
-    let old = emtt.translate(WHO, key, 0x7000, 8, Right::RemoteRead);
+    let old = emtt.translate(ACCESSOR, key, 0x7000, 8, Right::RemoteRead);
     assert_eq!(old, Err(AccessError::BadKey));
-    assert_eq!(emtt.translate(WHO, 0, 0, 0, Right::LocalRead), Err(AccessError::BadKey));
-    let nowhere = emtt.translate(WHO, u32::MAX, 0, 0, Right::LocalRead);
+    assert_eq!(emtt.translate(ACCESSOR, 0, 0, 0, Right::LocalRead), Err(AccessError::BadKey));
+    let nowhere = emtt.translate(ACCESSOR, u32::MAX, 0, 0, Right::LocalRead);
     assert_eq!(nowhere, Err(AccessError::BadKey));
 }
 
@@ -117,9 +117,9 @@ fn a_key_is_of_one_domain_and_dies_with_its_region() {
 fn no_more_keys_than_the_limit() {
     let mut emtt = emtt(2);
     let keys = [region(&mut emtt, everything()), region(&mut emtt, everything())];
-    assert_eq!(emtt.register(WHO.domain, &request(everything())), None);
+    assert_eq!(emtt.register(ACCESSOR.domain, &request(everything())), None);
     emtt.deregister(keys[0]);
-    assert!(emtt.allocate_window(WHO.domain, WindowKind::Type1).is_some());
+    assert!(emtt.allocate_window(ACCESSOR.domain, WindowKind::Type1).is_some());
 }
 
 fn bind_of(region: u32, access: Access) -> Bind {
@@ -130,9 +130,9 @@ fn bind_of(region: u32, access: Access) -> Bind {
 fn a_window_of_type_1_gets_a_new_key_with_each_bind_and_shows_only_its_part() {
     let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
-    let window = emtt.allocate_window(WHO.domain, WindowKind::Type1).unwrap();
+    let window = emtt.allocate_window(ACCESSOR.domain, WindowKind::Type1).unwrap();
     let bind = bind_of(key, Access::REMOTE_READ);
-    let bound = emtt.bind(WHO, window, None, &bind).unwrap();
+    let bound = emtt.bind(ACCESSOR, window, None, &bind).unwrap();
     assert_ne!(bound, window);
     let read = |emtt: &Emtt, key, address, len| {
         emtt.translate(OTHER_QP, key, address, len, Right::RemoteRead).map(|place| place.address)
@@ -141,12 +141,12 @@ fn a_window_of_type_1_gets_a_new_key_with_each_bind_and_shows_only_its_part() {
     assert_eq!(read(&emtt, bound, 0x7100, 0x101), Err(AccessError::OutOfBounds));
     assert_eq!(read(&emtt, bound, 0x70ff, 1), Err(AccessError::OutOfBounds));
     assert_eq!(read(&emtt, window, 0x7100, 1), Err(AccessError::BadKey));
-    let write = emtt.translate(WHO, bound, 0x7100, 1, Right::RemoteWrite);
+    let write = emtt.translate(ACCESSOR, bound, 0x7100, 1, Right::RemoteWrite);
     assert_eq!(write, Err(AccessError::NotAllowed));
-    let local = emtt.translate(WHO, bound, 0x7100, 1, Right::LocalRead);
+    let local = emtt.translate(ACCESSOR, bound, 0x7100, 1, Right::LocalRead);
     assert_eq!(local, Err(AccessError::BadKey), "windows are for peers");
     assert_eq!(emtt.region_use(key).unwrap().1, 1);
-    let unbound = emtt.bind(WHO, bound, None, &Bind { length: 0, ..bind }).unwrap();
+    let unbound = emtt.bind(ACCESSOR, bound, None, &Bind { length: 0, ..bind }).unwrap();
     assert_eq!(read(&emtt, unbound, 0x7100, 1), Err(AccessError::BadKey));
     assert_eq!(emtt.region_use(key).unwrap().1, 0);
 }
@@ -155,32 +155,32 @@ fn a_window_of_type_1_gets_a_new_key_with_each_bind_and_shows_only_its_part() {
 fn a_window_of_type_2_serves_one_queue_pair_until_it_is_invalidated() {
     let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
-    let window = emtt.allocate_window(WHO.domain, WindowKind::Type2).unwrap();
+    let window = emtt.allocate_window(ACCESSOR.domain, WindowKind::Type2).unwrap();
     let bind = bind_of(key, Access::REMOTE_WRITE | Access::ZERO_BASED);
     let new_key = window & !0xff | 0x5a;
-    assert_eq!(emtt.bind(WHO, window, None, &bind), Err(AccessError::BadBind));
-    assert_eq!(emtt.bind(WHO, window, Some(new_key), &bind), Ok(new_key));
-    let again = emtt.bind(WHO, new_key, Some(new_key + 1), &bind);
+    assert_eq!(emtt.bind(ACCESSOR, window, None, &bind), Err(AccessError::BadBind));
+    assert_eq!(emtt.bind(ACCESSOR, window, Some(new_key), &bind), Ok(new_key));
+    let again = emtt.bind(ACCESSOR, new_key, Some(new_key + 1), &bind);
     assert_eq!(again, Err(AccessError::BadBind), "invalidate it first");
-    let place = emtt.translate(WHO, new_key, 0x10, 8, Right::RemoteWrite).unwrap();
+    let place = emtt.translate(ACCESSOR, new_key, 0x10, 8, Right::RemoteWrite).unwrap();
     assert_eq!(place.address, 0x10_0110, "zero-based");
     let foreign = emtt.translate(OTHER_QP, new_key, 0x10, 8, Right::RemoteWrite);
     assert_eq!(foreign, Err(AccessError::WrongQueuePair));
     assert_eq!(emtt.invalidate(OTHER_QP, new_key), Err(AccessError::WrongQueuePair));
-    assert_eq!(emtt.invalidate(WHO, new_key), Ok(()));
-    assert_eq!(emtt.invalidate(WHO, new_key), Err(AccessError::BadKey));
-    let gone = emtt.translate(WHO, new_key, 0x10, 8, Right::RemoteWrite);
+    assert_eq!(emtt.invalidate(ACCESSOR, new_key), Ok(()));
+    assert_eq!(emtt.invalidate(ACCESSOR, new_key), Err(AccessError::BadKey));
+    let gone = emtt.translate(ACCESSOR, new_key, 0x10, 8, Right::RemoteWrite);
     assert_eq!(gone, Err(AccessError::BadKey));
 }
 
 #[test]
-fn a_bind_needs_the_regions_leave() {
+fn a_bind_needs_the_rights_of_its_region() {
     let mut emtt = emtt(10);
-    let mute = region(&mut emtt, Access::LOCAL_WRITE);
+    let unbindable = region(&mut emtt, Access::LOCAL_WRITE);
     let read_only = region(&mut emtt, Access::MW_BIND);
-    let window = emtt.allocate_window(WHO.domain, WindowKind::Type1).unwrap();
-    let mut bind = |region, access| emtt.bind(WHO, window, None, &bind_of(region, access));
-    assert_eq!(bind(mute, Access::REMOTE_READ), Err(AccessError::NotAllowed));
+    let window = emtt.allocate_window(ACCESSOR.domain, WindowKind::Type1).unwrap();
+    let mut bind = |region, access| emtt.bind(ACCESSOR, window, None, &bind_of(region, access));
+    assert_eq!(bind(unbindable, Access::REMOTE_READ), Err(AccessError::NotAllowed));
     assert_eq!(bind(read_only, Access::REMOTE_WRITE), Err(AccessError::NotAllowed));
     assert!(bind(read_only, Access::REMOTE_READ).is_ok());
 }
@@ -189,7 +189,7 @@ fn a_bind_needs_the_regions_leave() {
 fn invalidating_a_plain_region_is_refused() {
     let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
-    assert_eq!(emtt.invalidate(WHO, key), Err(AccessError::BadKey));
+    assert_eq!(emtt.invalidate(ACCESSOR, key), Err(AccessError::BadKey));
 }
 
 /// A peer that knows the key of one region cannot guess the keys of others.
@@ -197,7 +197,7 @@ fn invalidating_a_plain_region_is_refused() {
 fn a_key_says_nothing_of_others() {
     let mut emtt = emtt(1000);
     let keys: Vec<u32> = (0..1000).map(|_| region(&mut emtt, everything())).collect();
-    let reached = |key| emtt.translate(WHO, key, 0x7000, 8, Right::RemoteRead).is_ok();
+    let reached = |key| emtt.translate(ACCESSOR, key, 0x7000, 8, Right::RemoteRead).is_ok();
     let own = keys[500];
     assert!(reached(own));
     let near = (1..10_000).flat_map(|step| [-step, step]).map(|step| own.wrapping_add_signed(step));

@@ -16,7 +16,7 @@ impl QueuePairRequest {
     /// Checks that a queue pair in this state accepts send requests.
     ///
     /// # Errors
-    /// It does not.
+    /// [`VerbsError::WrongState`] before [`State::ReadyToSend`].
     pub const fn sends_in(state: State) -> Result<(), VerbsError> {
         match state {
             State::Reset | State::Init | State::ReadyToReceive => {
@@ -33,13 +33,13 @@ impl QueuePairRequest {
     pub fn check_send(&self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
         let operation = &request.operation;
         let is_datagram = self.service == Service::UnreliableDatagram;
-        if !operation.travels() && is_datagram {
+        if !operation.sends_message() && is_datagram {
             return Err(VerbsError::Invalid("datagram queue pairs bind and invalidate nothing"));
         }
-        if operation.travels() && operation.opcode(self.service).is_none() {
+        if operation.sends_message() && operation.opcode(self.service).is_none() {
             return Err(VerbsError::Invalid("the queue pair's service has no such operation"));
         }
-        if operation.travels() && request.datagram.is_some() != is_datagram {
+        if operation.sends_message() && request.datagram.is_some() != is_datagram {
             return Err(VerbsError::Invalid("a datagram has a destination, and nothing else has"));
         }
         let inline = matches!(request.data, Data::Inline(bytes) if !bytes.is_empty());
@@ -47,7 +47,7 @@ impl QueuePairRequest {
             return Err(VerbsError::Invalid("the operation carries no inline data"));
         }
         if let Operation::BindWindow { bind, .. } = operation
-            && !is_sensible(bind)
+            && !is_in_address_space(bind)
         {
             return Err(VerbsError::Invalid("the window ends past the address space"));
         }
@@ -60,7 +60,8 @@ impl QueuePairRequest {
     /// Checks that the queue pair accepts a receive request in this state.
     ///
     /// # Errors
-    /// It receives from a shared queue, or not in this state, or the request has too many scatter/gather entries.
+    /// The queue pair is in state [`State::Reset`] or receives from a shared queue, or the request has too many
+    /// scatter/gather entries.
     pub fn check_receive(
         &self,
         state: State,
@@ -77,7 +78,7 @@ impl QueuePairRequest {
 }
 
 /// Returns `true` if the range of a bind does not end past the address space.
-const fn is_sensible(bind: &Bind) -> bool {
+const fn is_in_address_space(bind: &Bind) -> bool {
     bind.address.checked_add(bind.length).is_some()
 }
 
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_does_what_it_has() {
+    fn a_service_accepts_only_its_operations() {
         let invalidate = SendRequest::new(0, Operation::LocalInvalidate(1), Data::Gather(&[]));
         assert_eq!(pair(Service::ReliableConnected).check_send(&invalidate), Ok(()));
         assert!(pair(Service::UnreliableDatagram).check_send(&invalidate).is_err());

@@ -11,7 +11,8 @@ use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation};
 use crate::memory::{Held, Place};
 use crate::receive_queue::Receive;
 
-/// Messages that may begin before the first is complete. Each has a packet in the transport's window, which is not larger.
+/// Maximum messages in an inbox: those that may begin before the first is complete. Each has at least one packet in the
+/// transport's window, which is not larger.
 const MAX_MESSAGES: u32 = 8192;
 
 /// The reason for refusing a request (IBTA volume 1, chapter 9).
@@ -32,9 +33,9 @@ pub(crate) enum Refusal {
 /// The handling of a message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intake {
-    /// It is placed.
+    /// The payload is placed.
     Place,
-    /// It is dropped, and the message is refused when its turn comes.
+    /// The payload is dropped, and the message is refused in its turn.
     Refuse(Refusal),
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct HeldPart {
     pub(crate) packet: Held,
     pub(crate) offset: u32,
     pub(crate) len: u16,
-    /// The peer to whose limit the bytes count.
+    /// The peer whose limit the bytes count toward.
     pub(crate) peer: IpAddr,
 }
 
@@ -58,6 +59,7 @@ pub(crate) struct Incoming {
     pub(crate) length: u32,
     /// Bytes that have arrived.
     arrived: u32,
+    /// `true` once all bytes have arrived.
     whole: bool,
     pub(crate) intake: Intake,
     /// The receive request that it consumed from a shared queue.
@@ -87,7 +89,7 @@ impl Incoming {
         }
     }
 
-    /// Returns the ranges of the owner's memory that a WRITE filled early.
+    /// Returns the ranges of the owner's memory that a WRITE filled before earlier messages were complete.
     fn early(&self) -> impl Iterator<Item = Place> {
         let target = self.target.into_iter();
         target.flat_map(|Place { owner, address, .. }| {
@@ -109,7 +111,7 @@ impl Incoming {
         true
     }
 
-    /// Undoes [`note`](Self::note) for a packet that is to be retransmitted.
+    /// Undoes [`note`](Self::note) for a packet that the peer will retransmit.
     pub(crate) const fn forget(&mut self, len: u16) {
         self.arrived -= len as u32;
         self.whole = false;
@@ -121,9 +123,10 @@ impl Incoming {
     }
 }
 
-/// The messages by their number in the connection.
+/// The messages of one connection by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
+    /// Number of the first message.
     first: u32,
     messages: VecDeque<Option<Incoming>>,
     /// Number of messages with bytes that were placed early.
@@ -133,8 +136,8 @@ pub(crate) struct Inbox {
 /// A part of a packet's payload: its place, and its offset in the payload.
 pub(crate) type Part = (Place, u16);
 
-/// Subtracts `newer` from a part: returns none, one or two parts.
-fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
+/// Returns `part` without the bytes of `newer`: none, one or two parts.
+fn subtract(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
     let (place, from) = part;
     let (start, end) = (place.address, place.address + u64::from(place.len));
     let cut =
@@ -147,13 +150,13 @@ fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
     })
 }
 
-/// The peer violates the protocol.
+/// The error of a peer that violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolError;
 
 impl Inbox {
     /// Size of an entry in bytes.
-    pub(crate) const ENTRY: usize = size_of::<Option<Incoming>>();
+    pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Incoming>>();
 
     fn index(&self, message: u32) -> Result<usize, ProtocolError> {
         let distance = message.wrapping_sub(self.first);
@@ -178,7 +181,7 @@ impl Inbox {
         self.messages.pop_front();
     }
 
-    /// Returns `true` if it has a message, complete or not.
+    /// Returns `true` if it has entries, of messages that have begun or precede one that has.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         !self.messages.is_empty()
@@ -212,7 +215,8 @@ impl Inbox {
         Ok(matches!(self.messages.get(self.index(message)?), Some(Some(_))))
     }
 
-    /// Returns how many entries beginning a message adds: its own, and those of earlier messages that have not begun.
+    /// Returns the number of entries that [`begin`](Self::begin) adds for a message: its own, and those of earlier
+    /// messages that have not begun.
     pub(crate) fn entries_to(&self, message: u32) -> usize {
         (self.ahead_of(message) as usize + 1).saturating_sub(self.messages.len())
     }
@@ -222,6 +226,10 @@ impl Inbox {
         self.messages.len()
     }
 
+    /// Adds a message, which must be in range.
+    ///
+    /// # Panics
+    /// If the message is out of range; [`known`](Self::known) and [`holds`](Self::holds) check that.
     pub(crate) fn begin(&mut self, message: u32, incoming: Incoming) {
         let index = self.index(message).expect("the caller asked whether it is known");
         while self.messages.len() <= index {
@@ -230,13 +238,17 @@ impl Inbox {
         self.messages[index] = Some(incoming);
     }
 
+    /// Returns a message that has begun.
+    ///
+    /// # Panics
+    /// If it has not.
     #[inline]
     pub(crate) fn message(&mut self, message: u32) -> &mut Incoming {
         let index = self.index(message).expect("the caller asked whether it is known");
         self.messages[index].as_mut().expect("it has begun")
     }
 
-    /// Returns how many messages are before this one.
+    /// Returns the number of messages before this one.
     pub(crate) fn ahead_of(&self, message: u32) -> u32 {
         message.wrapping_sub(self.first)
     }
@@ -254,7 +266,7 @@ impl Inbox {
         self.early += u32::from(first);
     }
 
-    /// Removes from `parts` the bytes that messages after `message` have already written: the newer bytes stay.
+    /// Removes from `parts` the bytes that messages after `message` have already written, so that the newer bytes stay.
     pub(crate) fn cut_newer(&self, message: u32, parts: &mut Vec<Part>) {
         if self.early == 0 {
             return;
@@ -267,7 +279,7 @@ impl Inbox {
                     && newer.address < place.address + u64::from(place.len)
             };
             if parts.iter().any(|(place, _)| overlaps(place)) {
-                *parts = parts.iter().flat_map(|&part| beside(part, &newer)).collect();
+                *parts = parts.iter().flat_map(|&part| subtract(part, &newer)).collect();
             }
         }
     }
@@ -286,7 +298,7 @@ impl Inbox {
         taken
     }
 
-    /// Takes all messages when the connection ends.
+    /// Removes and returns all messages, when the connection ends.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Incoming> {
         self.messages.drain(..).flatten()
     }
@@ -333,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_newer_write_are_not_written_over() {
+    fn bytes_of_a_newer_write_are_not_overwritten() {
         let owner = Owner::Gpu(1);
         let place = |address, len| Place { owner, address, len };
         let mut inbox = Inbox::default();
@@ -369,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_contradict_each_other_or_lie_far_ahead_are_nonsense() {
+    fn packets_that_contradict_each_other_or_lie_far_ahead_violate_the_protocol() {
         let mut inbox = Inbox::default();
         let header = RdmaHeader::default();
         assert_eq!(known(&inbox, &placement(3, 0, 5, 10), &header), Ok(false));

@@ -8,11 +8,12 @@ use crate::{Lease, Operation, Remote};
 
 /// Largest request that is executed by a lease, bytes. The posting program, and a recall of the lease, wait for the copy.
 const MAX_LEASED_BYTES: u64 = 1 << 20;
-/// Largest WRITE that a link carries faster than a system call copies it, bytes, if the peer is receiving.
+/// Largest WRITE, bytes, that a link carries faster than a system call copies it while the peer receives.
 const MAX_SHORT_BYTES: u64 = 8 << 10;
-/// Longest interval between WRITEs of one burst: shorter than the round trip to a peer.
+/// Longest interval between the end of a WRITE and the start of the next of the same burst: shorter than the round trip
+/// to a peer.
 const MAX_BURST_GAP: Duration = Duration::from_micros(2);
-/// WRITEs of a long burst. Fewer are typical of data followed by a flag.
+/// Minimum WRITEs of a long burst. Data followed by a flag is typically fewer.
 const MIN_LONG_BURST: u32 = 8;
 
 /// A lease, and its id at the device's owner.
@@ -49,7 +50,7 @@ impl Burst {
         self.length >= MIN_LONG_BURST && self.continues(now)
     }
 
-    /// Records a request that began at `from` and was done at `to`.
+    /// Records a request that was executed from `from` to `to`.
     pub(crate) fn record(&mut self, from: Instant, to: Instant) {
         let length = if self.continues(from) { self.length.saturating_add(1) } else { 1 };
         *self = Self { length, last: Some(to) };

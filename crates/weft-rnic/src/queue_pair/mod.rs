@@ -25,7 +25,7 @@ pub(crate) use send_queue::{SendQueue, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
-pub(crate) use wqe::{ATOMIC, Done, Wqe};
+pub(crate) use wqe::{ATOMIC_BYTES, Done, Wqe};
 
 /// A queue pair number: 24 bits, unique on its host, never 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,11 +50,11 @@ pub struct QueuePairRequest {
     pub max_send: u32,
     /// Capacity of the receive queue.
     pub max_receive: u32,
-    /// Scatter/gather entries of a send request.
+    /// Maximum scatter/gather entries of a send request.
     pub max_send_sge: u32,
-    /// Scatter/gather entries of a receive request.
+    /// Maximum scatter/gather entries of a receive request.
     pub max_receive_sge: u32,
-    /// Bytes of inline data of a send request.
+    /// Maximum bytes of inline data of a send request.
     pub max_inline: u32,
     /// `true` if every send request is signalled.
     pub signal_all: bool,
@@ -67,9 +67,9 @@ pub(crate) const MAX_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The role of a queue pair on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// It opened the connection and sends requests.
+    /// The queue pair opened the connection and sends requests.
     Requester,
-    /// It executes the peer's requests.
+    /// The queue pair executes the peer's requests.
     Responder,
 }
 
@@ -78,7 +78,8 @@ pub(crate) enum Role {
 pub(crate) struct Flow {
     pub(crate) connection: ConnectionId,
     pub(crate) inbox: Inbox,
-    /// The key of the last lease that the peer got, and the table's [`changes`](crate::memory::Emtt::changes) at that time.
+    /// The key of the last lease that was granted to the peer, and the table's
+    /// [`changes`](crate::memory::Emtt::changes) at that time.
     pub(crate) lent: Option<(u32, u32)>,
 }
 
@@ -98,7 +99,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Returns the operation that the response's message has on the wire.
+    /// Returns the operation of the response's message on the wire.
     pub(crate) const fn wire(self) -> RdmaOperation {
         match self {
             Self::Read { .. } => RdmaOperation::ReadResponse,
@@ -111,7 +112,7 @@ impl Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     pub(crate) flow: Option<Flow>,
-    /// The peer is ready to execute requests.
+    /// `true` once the peer is ready to execute requests.
     pub(crate) ready: bool,
     /// Connection attempts since the peer last responded.
     pub(crate) tries: u8,
@@ -123,14 +124,14 @@ pub(crate) struct Requester {
     pub(crate) round: u8,
     /// No request is sent before this time.
     pub(crate) wait_until: Option<Instant>,
-    /// The peer closed the connection with requests in flight: they fail after the wait.
+    /// `true` if the peer closed the connection with requests in flight: they fail after the wait.
     pub(crate) lost: bool,
-    /// The peer's process has exited. Another process may reuse its address and its numbers, so no connection is attempted:
-    /// requests fail after the same timeout as those that are never answered.
+    /// `true` if the peer's process has exited. Another process may reuse its address and its numbers, so no connection
+    /// is attempted: requests fail after the same timeout as those that are never answered.
     pub(crate) peer_exited: bool,
-    /// A request failed locally; later requests are not sent.
+    /// `true` if a request failed locally: later requests are not sent.
     pub(crate) broken: bool,
-    /// The owner gets an event when the requests in flight are done.
+    /// `true` while the send queue drains: the owner gets an event when the requests in flight are done.
     pub(crate) draining: bool,
     /// The leases of the peer's memory by key, valid while the connection lasts.
     pub(crate) leases: BTreeMap<u32, Borrowed>,
@@ -138,7 +139,7 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// Returns `true` if the next request can be sent without a wait.
+    /// Returns `true` if the next request can be sent now.
     #[inline]
     pub(crate) const fn can_send(&self) -> bool {
         self.ready && !self.broken && !self.peer_exited && self.wait_until.is_none()
@@ -151,14 +152,14 @@ pub(crate) struct Responder {
     pub(crate) flow: Option<Flow>,
     /// The expected PSN.
     pub(crate) expected: u32,
-    /// An RNR NAK asked the peer to retransmit from `expected`: until it does, other PSNs are stale.
+    /// `true` after an RNR NAK requested retransmission from `expected`: until that arrives, other PSNs are stale.
     pub(crate) rewinds: bool,
     pub(crate) answers: VecDeque<Answer>,
     /// Number of the first answer.
     pub(crate) first_answer: u32,
     /// For each acknowledgement in flight, in order: the PSN of the packet that is acknowledged after it.
     pub(crate) acknowledgements: VecDeque<Option<u32>>,
-    /// The connection closes when the acknowledgements have arrived.
+    /// `true` if the connection closes when the acknowledgements in flight have arrived at the peer.
     pub(crate) closing: bool,
 }
 
@@ -194,13 +195,14 @@ impl QueuePair {
         self.request.service == Service::ReliableConnected
     }
 
-    /// Returns `true` if messages for its own receive requests may be dropped, so that the peer's count of them may differ.
+    /// Returns `true` if messages that consume its own receive requests may be dropped, so that the peer's count of
+    /// them may differ.
     #[inline]
     pub(crate) fn drops_messages(&self) -> bool {
         !self.is_reliable() && self.request.srq.is_none()
     }
 
-    /// Returns `true` if it accepts requests in its state.
+    /// Returns `true` if it accepts the peer's requests in its state.
     pub(crate) fn receives(&self) -> bool {
         matches!(
             self.state,
@@ -211,11 +213,13 @@ impl QueuePair {
         )
     }
 
+    /// Returns `true` if the queue pair gives its peer these rights.
     pub(crate) fn allows(&self, access: Access) -> bool {
         self.attributes.access.unwrap_or_default().contains(access)
     }
 
-    /// Returns the receive request of its own queue for the SEND that the peer numbers so.
+    /// Returns the receive request of its own queue for the SEND to which the peer gave this number; on unreliable
+    /// services, the first request.
     pub(crate) fn own_receive(&self, number: u64) -> Option<&Receive> {
         if self.is_reliable() { self.receive.numbered(number) } else { self.receive.first() }
     }
@@ -249,7 +253,7 @@ impl QueuePair {
         Duration::from_nanos(4096 << exponent.min(31))
     }
 
-    /// Returns the time until all retries have failed (IBTA volume 1, chapter 9).
+    /// Returns the time until all retries have failed (IBTA volume 1, chapter 9), at most [`MAX_RETRY_TIMEOUT`].
     pub(crate) fn retry_timeout(&self) -> Duration {
         let tries = u64::from(self.attributes.retry_count.unwrap_or(7)) + 1;
         (self.ack_timeout() * tries).min(MAX_RETRY_TIMEOUT)

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::{Done, Wqe};
-use crate::work::{Inline, Pieces, total};
+use crate::work::{Inline, SgeList, total};
 use crate::{Data, SendRequest, Status, VerbsError};
 
 /// The send queue. Requests before `next` are in flight: they have been submitted to the transport.
@@ -12,16 +12,18 @@ pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
     /// Number of the first request, counted from the first ever posted.
     head: u32,
+    /// Index of the first request that is not in flight.
     next: usize,
     limit: u32,
     /// PSN of the next request.
     next_psn: u32,
+    /// Number of the peer's next receive request, counted from the first.
     next_receive: u64,
     /// Number of READs and atomics without a response.
     pub(crate) reads: u32,
 }
 
-/// Returns the PSN that follows.
+/// Returns the PSN after `psn`, modulo 2^24.
 pub(crate) const fn after(psn: u32) -> u32 {
     (psn + 1) & 0xff_ffff
 }
@@ -39,7 +41,7 @@ impl SendQueue {
         }
     }
 
-    /// Returns the number of requests.
+    /// Returns the number of queued requests.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.wqes.len()).expect("at most the limit")
     }
@@ -61,18 +63,22 @@ impl SendQueue {
     /// Checks that `requests` more requests fit.
     ///
     /// # Errors
-    /// They do not.
+    /// [`VerbsError::QueueFull`] if they do not.
     pub(crate) fn check_room(&self, requests: usize) -> Result<(), VerbsError> {
         let limit = self.limit;
         let fits = self.wqes.len() + requests <= limit as usize;
         if fits { Ok(()) } else { Err(VerbsError::QueueFull { limit }) }
     }
 
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// [`VerbsError::QueueFull`] at the limit.
     pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
         self.check_room(1)?;
         let (sges, inline) = match request.data {
-            Data::Gather(sges) => (Pieces::from(sges), None),
-            Data::Inline(bytes) => (Pieces::from(&[][..]), Some(Inline::from(bytes))),
+            Data::Gather(sges) => (SgeList::from(sges), None),
+            Data::Inline(bytes) => (SgeList::from(&[][..]), Some(Inline::from(bytes))),
         };
         let length = inline.as_ref().map_or_else(|| total(&sges), |bytes| bytes.len() as u64);
         self.wqes.push_back(Wqe {
@@ -115,7 +121,8 @@ impl SendQueue {
     /// Advances past the upcoming request, which was submitted to the transport or is done.
     pub(crate) fn advance(&mut self) {
         let wqe = &self.wqes[self.next];
-        self.next_psn = if wqe.operation.travels() { after(self.next_psn) } else { self.next_psn };
+        self.next_psn =
+            if wqe.operation.sends_message() { after(self.next_psn) } else { self.next_psn };
         self.reads += u32::from(wqe.operation.is_answered() && wqe.outcome.is_none());
         self.next += 1;
     }
@@ -148,7 +155,7 @@ impl SendQueue {
             let middle = usize::midpoint(low, high);
             let wqe = &self.wqes[middle];
             // A request without a message has the PSN of the next one.
-            if distance(wqe.psn) < wanted || wqe.psn == psn && !wqe.operation.travels() {
+            if distance(wqe.psn) < wanted || wqe.psn == psn && !wqe.operation.sends_message() {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -219,7 +226,7 @@ impl SendQueue {
         }
     }
 
-    /// Goes back to the request with this PSN: it and later requests were not executed.
+    /// Makes the request with this PSN the upcoming one again: it and later requests were not executed.
     pub(crate) fn rewind(&mut self, psn: u32) {
         let Some(position) = self.position(psn) else { return };
         self.next_psn = psn;
@@ -272,7 +279,7 @@ mod tests {
     const REMOTE: Remote = Remote { address: 0, rkey: 0 };
 
     #[test]
-    fn requests_are_found_by_psn_across_its_wrap_and_past_those_that_stay() {
+    fn requests_are_found_by_psn_across_its_wrap_and_past_local_ones() {
         let mut queue = queue(&[
             Operation::Send,
             Operation::LocalInvalidate(0),
@@ -289,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rewinding_forgets_reads_that_nobody_answered() {
+    fn rewinding_uncounts_reads_without_a_response() {
         let mut queue = queue(&[Operation::Read(REMOTE), Operation::Send, Operation::Read(REMOTE)]);
         begin(&mut queue, 3);
         assert_eq!(queue.reads, 2);
@@ -301,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_carried_out_here_takes_no_number_of_those_that_travel() {
+    fn a_request_executed_by_a_lease_uses_no_psn() {
         let mut queue = queue(&[Operation::Write(REMOTE), Operation::Send]);
         queue.upcoming().unwrap();
         queue.complete_leased();

@@ -1,5 +1,5 @@
-//! The queue pair's states and what each transition needs (IBTA volume 1, chapter 10, and
-//! `ibv_modify_qp(3)`).
+//! The states of a queue pair, and the attributes that each transition requires and accepts (IBTA volume 1, chapter 10,
+//! and `ibv_modify_qp(3)`).
 
 use core::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Returns the service as opcodes name it.
+    /// Returns the service that opcodes encode.
     #[inline]
     pub(crate) const fn on_the_wire(self) -> RdmaService {
         match self {
@@ -43,7 +43,7 @@ pub enum State {
     ReadyToReceive,
     /// Ready to send.
     ReadyToSend,
-    /// Completes requests in flight, and sends no new ones.
+    /// The queue pair completes the requests in flight, and sends no new ones.
     SendQueueDrained,
     /// The send queue is in error (not RC).
     SendQueueError,
@@ -66,7 +66,7 @@ pub struct Attributes {
     pub state: Option<State>,
     /// The state that the queue pair must be in.
     pub current_state: Option<State>,
-    /// `true` to report when the send queue is drained.
+    /// `true` to request [`Event::SendQueueDrained`](crate::Event::SendQueueDrained).
     pub drained_event: Option<bool>,
     /// The rights of the peer.
     pub access: Option<Access>,
@@ -80,10 +80,11 @@ pub struct Attributes {
     pub destination: Option<SocketAddr>,
     /// The path MTU in bytes: 256 to 4096, a power of two. Only stored for queries: the transport negotiates its own.
     pub path_mtu: Option<u16>,
-    /// The exponent of the local ACK timeout, 4.096 us times a power of two, after which a connection attempt is repeated; zero
-    /// counts as 14. The transport recovers losses.
+    /// The exponent of the local ACK timeout, 4.096 us times a power of two, after which a connection attempt is
+    /// retried; zero counts as 14. With `retry_count` it gives the time after which requests fail once the peer has
+    /// closed the connection or exited. The transport recovers losses.
     pub timeout: Option<u8>,
-    /// Retries until an unresponsive peer is given up.
+    /// Number of retries before requests to an unresponsive peer fail.
     pub retry_count: Option<u8>,
     /// RNR retries; 7 means without limit.
     pub rnr_retry: Option<u8>,
@@ -91,11 +92,11 @@ pub struct Attributes {
     pub rq_psn: Option<u32>,
     /// The first PSN of this queue pair.
     pub sq_psn: Option<u32>,
-    /// READs and atomics in flight at a time.
+    /// Number of READs and atomics in flight.
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics of the peer in flight at a time.
+    /// Number of the peer's READs and atomics in flight.
     pub max_dest_rd_atomic: Option<u8>,
-    /// The timer value of RNR NAKs, which the peer waits when no receive request is available.
+    /// The timer value of RNR NAKs: the time that the peer waits when no receive request is available.
     pub min_rnr_timer: Option<u8>,
     /// The peer's queue pair.
     pub dest_qp: Option<u32>,
@@ -232,12 +233,12 @@ pub(crate) fn transition(
     if extra != 0 {
         return Err(VerbsError::ExtraAttributes { extra });
     }
-    ranges(attributes)?;
+    check_ranges(attributes)?;
     Ok(to)
 }
 
 /// Checks the range of every attribute.
-fn ranges(attributes: &Attributes) -> Result<(), VerbsError> {
+fn check_ranges(attributes: &Attributes) -> Result<(), VerbsError> {
     let rows: [(&'static str, Option<u64>, u64); 10] = [
         ("pkey_index", attributes.pkey_index.map(u64::from), 0),
         ("timeout", attributes.timeout.map(u64::from), 31),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_transition_of_the_standard_exists_and_no_other() {
+    fn exactly_the_transitions_of_the_standard_exist() {
         use State::*;
         let all =
             [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrained, SendQueueError, Error];
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_a_caller_expects_must_be_the_state() {
+    fn the_expected_state_must_be_the_current_state() {
         let attributes = Attributes { current_state: Some(State::Init), ..to(State::ReadyToSend) };
         let error = VerbsError::WrongState(State::ReadyToSend);
         assert_eq!(transition(RC, State::ReadyToSend, &attributes), Err(error));

@@ -23,6 +23,7 @@ const QP: u32 = 32;
 pub(crate) const ROUNDS: u8 = 64;
 
 impl Token {
+    /// Returns the token as the transport's 64 bits.
     pub(crate) fn pack(self) -> u64 {
         match self {
             Self::Request { qp, round, number } => {
@@ -43,6 +44,7 @@ impl Token {
         }
     }
 
+    /// Returns the token in the transport's 64 bits.
     pub(crate) fn unpack(token: u64) -> Self {
         let bytes = token.to_be_bytes();
         let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
@@ -64,7 +66,7 @@ impl Token {
 pub(crate) enum Syndrome {
     /// ACK: the responder is ready to execute requests.
     Ready,
-    /// RNR NAK: no receive request is available; the requester waits as long as the timer.
+    /// RNR NAK: no receive request is available; the requester waits for [`rnr_delay`] of the timer value.
     NotReady { timer: u8 },
     /// NAK: the request is refused.
     Refused(Nak),
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_says_what_the_standard_says() {
+    fn rnr_delays_are_those_of_the_standard() {
         assert_eq!(rnr_delay(0), Duration::from_micros(655_360));
         assert_eq!(rnr_delay(1), Duration::from_micros(10));
         assert_eq!(rnr_delay(12), Duration::from_micros(640));

@@ -5,18 +5,18 @@ use weft_wire::{RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, SendExtension
 
 use super::{Service, Token};
 use crate::completion::WorkKind;
-use crate::work::{Inline, Pieces};
+use crate::work::{Inline, SgeList};
 use crate::{Datagram, Operation, Remote, Status};
 
-/// Bytes of an atomic's operand.
-pub(crate) const ATOMIC: u32 = 8;
+/// Bytes of memory that an atomic operates on.
+pub(crate) const ATOMIC_BYTES: u32 = 8;
 
 /// A posted send request.
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe {
     pub(crate) wr_id: u64,
     pub(crate) operation: Operation,
-    pub(crate) sges: Pieces,
+    pub(crate) sges: SgeList,
     /// Payload that was copied when the request was posted.
     pub(crate) inline: Option<Inline>,
     pub(crate) length: u64,
@@ -55,7 +55,7 @@ impl Done {
 }
 
 impl Operation {
-    /// Returns the operation that the request's message has on the wire; `None` for a request that sends no message.
+    /// Returns the operation of the request's message on the wire; `None` for a request that sends no message.
     /// `receive` is the number of the receive request that a SEND consumes, `length` the length of a READ in bytes.
     #[inline]
     pub(crate) const fn wire(&self, receive: u64, length: u32) -> Option<RdmaOperation> {
@@ -130,7 +130,7 @@ impl Operation {
 
     /// Returns `true` if the request sends a message to the peer.
     #[inline]
-    pub(crate) const fn travels(&self) -> bool {
+    pub(crate) const fn sends_message(&self) -> bool {
         !matches!(self.transfer(), Transfer::Local)
     }
 
@@ -161,9 +161,9 @@ impl Operation {
 /// The transfer of a send request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// In the request; the peer may need a receive request.
+    /// In the request; `takes_receive` is `true` if it consumes a receive request of the peer.
     Payload { takes_receive: bool },
-    /// In the response, as many as the request names.
+    /// In the response; the request gives their number.
     Response,
     /// In the response, eight bytes.
     Word,

@@ -19,7 +19,7 @@ use crate::{
     RegionRequest, Service, SharedReceiveQueue, WindowKind,
 };
 
-/// Hosts of every case.
+/// Number of hosts of every case.
 const HOSTS: usize = 3;
 
 /// The objects that a host's programs share.
@@ -51,19 +51,21 @@ impl Program {
     }
 }
 
+/// A case: the network, and the model of its state.
 pub(super) struct Case {
     pub(super) network: Network,
     pub(super) hosts: Vec<Program>,
-    /// Ends, each beside its peer.
+    /// The ends of connections. The peer of end `at` is end `at ^ 1`.
     pub(super) sides: Vec<Side>,
     pub(super) pools: Vec<Pool>,
     pub(super) datagram_ends: Vec<DatagramEnd>,
+    /// Indices of ends by host and queue pair.
     pub(super) by_qp: BTreeMap<(usize, QueuePairNumber), usize>,
     pub(super) rng: Rng,
     pub(super) tally: Tally,
     /// `true` if hosts may be cut off for longer than all timeouts.
     pub(super) partitions: bool,
-    /// The silence after which a connection sends a keepalive.
+    /// The idle time after which a connection sends a keepalive.
     pub(super) keepalive: Duration,
 }
 
@@ -78,7 +80,7 @@ fn transport(rng: &mut Rng, partitions: bool) -> TransportConfig {
             Duration::from_secs(3600)
         },
         idle_timeout: Duration::from_secs(3600),
-        // A requester that waits for a response, without a packet to retransmit, detects a dead peer only by keepalives.
+        // A requester that waits for a response and has no packet in flight detects a dead peer only by keepalives.
         keepalive_interval: Duration::from_millis([50, 500][rng.index(2)]),
         ..config()
     }
@@ -116,7 +118,8 @@ impl Case {
                 let side = case.side(host, service);
                 case.sides.push(side);
             }
-            // Without an RNR limit on all of them, messages could consume requests that the model reserved for others.
+            // For an end with a limit of RNR retries the model reserves receive requests; in a shared queue, messages
+            // of other ends could consume them.
             for at in [first, first + 1] {
                 if case.pools[case.sides[at ^ 1].pool].is_shared() {
                     case.sides[at].rnr_retry = 7;
@@ -217,15 +220,15 @@ impl Case {
             posted: Default::default(),
             next: 0,
             pool,
-            coming: Default::default(),
+            in_flight: Default::default(),
             reads: Vec::new(),
             windows: self.windows(host, domain),
             rnr_retry: if self.rng.chance(1, 2) { 7 } else { [0, 1, 2, 3][self.rng.index(4)] },
             condition: Condition::Healthy,
-            awaits: None,
+            expected_status: None,
             receive_fails: None,
             failed: false,
-            peer_ends: false,
+            peer_may_fail: false,
             flushed: Vec::new(),
         }
     }
@@ -265,27 +268,27 @@ impl Case {
         }
     }
 
-    /// Draws the faults of the network.
+    /// Draws the faults of the network; returns the rule that causes them.
     pub(super) fn faults(&mut self) -> Rule {
         let mut rng = Seed(self.rng.next_u64()).rng();
-        let (drop, twice, delay) = (rng.below(200), rng.below(100), rng.below(600));
+        let (drop, duplicate, delay) = (rng.below(200), rng.below(100), rng.below(600));
         let dead = rng.chance(1, 2).then(|| (rng.below(8), rng.below(8)));
-        let wholly = rng.chance(1, 2);
+        let drops_acks = rng.chance(1, 2);
         if dead.is_some() {
             super::count(&mut self.tally.faults, "dead paths");
         }
-        let most = rng.below(50_000) + 1;
+        let max_delay = rng.below(50_000) + 1;
         Box::new(move |on_link| {
             let path = u64::from(on_link.path);
             let is_dead = dead.is_some_and(|(one, other)| path == one || path == other);
-            if is_dead && (wholly || on_link.rdma.is_some()) {
+            if is_dead && (drops_acks || on_link.rdma.is_some()) {
                 return Fate::Drop;
             }
             match rng.below(1000) {
                 draw if draw < drop => Fate::Drop,
-                draw if draw < drop + twice => Fate::Twice,
-                draw if draw < drop + twice + delay => {
-                    Fate::Delay(Duration::from_nanos(rng.below(most)))
+                draw if draw < drop + duplicate => Fate::Duplicate,
+                draw if draw < drop + duplicate + delay => {
+                    Fate::Delay(Duration::from_nanos(rng.below(max_delay)))
                 }
                 _ => Fate::Pass,
             }

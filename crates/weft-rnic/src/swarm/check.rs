@@ -1,4 +1,4 @@
-//! Checks completions against the model.
+//! Checks of completions against the model.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use super::case::Case;
 use super::pool::{SLOT, memory_of};
-use super::side::{Coming, Condition, Posted, Side, result_slot};
-use super::windows::{Life, Use};
-use super::{Checked, Violation, count, hold};
+use super::side::{Condition, InFlight, Posted, Side, result_slot};
+use super::windows::{Use, WindowState};
+use super::{Checked, Violation, count, ensure};
 use crate::{Completion, Status, WorkKind};
 
 const fn status_name(status: Status) -> &'static str {
@@ -60,7 +60,7 @@ impl Case {
         }
     }
 
-    /// Describes an end and a completion in messages.
+    /// Describes an end and a completion, for violations.
     pub(super) fn about(&self, at: usize, completion: &Completion) -> String {
         let Side { end, condition, reliable, .. } = &self.sides[at];
         let service = if *reliable { "RC" } else { "UC" };
@@ -79,7 +79,7 @@ impl Case {
                     _ => self.check_failure(at, posted, completion),
                 };
             }
-            hold(!posted.signaled, || {
+            ensure(!posted.signaled, || {
                 format!("{} was passed over: {}", posted.wr_id, self.about(at, completion))
             })?;
             self.check_success(at, posted, completion)?;
@@ -89,17 +89,17 @@ impl Case {
     fn check_success(&mut self, at: usize, posted: Posted, completion: &Completion) -> Checked {
         let about = || format!("request {} of {}", posted.wr_id, self.about(at, completion));
         let (me, peer) = (&self.sides[at], &self.sides[at ^ 1]);
-        hold(!me.failed, || format!("success after a failure: {}", about()))?;
-        hold(posted.fails.is_none(), || format!("{:?} expected: {}", posted.fails, about()))?;
+        ensure(!me.failed, || format!("success after a failure: {}", about()))?;
+        ensure(posted.fails.is_none(), || format!("{:?} expected: {}", posted.fails, about()))?;
         if posted.wr_id == completion.wr_id {
             let length = posted.answer.as_ref().map_or(0, Vec::len);
             let is_as_posted =
                 (posted.kind, length) == (completion.kind, completion.length as usize);
-            hold(is_as_posted, || format!("{:?}, {length} bytes: {}", posted.kind, about()))?;
+            ensure(is_as_posted, || format!("{:?}, {length} bytes: {}", posted.kind, about()))?;
         }
         if let Some(effect) = posted.effect.as_ref().filter(|_| !me.may_be_lost()) {
             let memory = memory_of(&self.network, peer.end.host, peer.end.owner);
-            hold(peer.image.shows(effect, memory), || {
+            ensure(peer.image.shows(effect, memory), || {
                 format!("it is not at {:?}: {}", effect.range(), about())
             })?;
         }
@@ -107,14 +107,16 @@ impl Case {
             let slot = result_slot(posted.wr_id);
             let memory = memory_of(&self.network, me.end.host, me.end.owner);
             let got = &memory[slot..slot + answer.len()];
-            hold(got == answer, || format!("it brought wrong bytes: {}", about()))?;
+            ensure(got == answer, || format!("it brought wrong bytes: {}", about()))?;
             self.sides[at].image.change(slot, answer);
         }
         match posted.window {
             Some(Use::Through(index)) => self.sides[at ^ 1].windows[index].users -= 1,
-            Some(Use::Invalidate(index)) => self.sides[at ^ 1].windows[index].life = Life::Idle,
-            Some(Use::Bind(index)) => self.sides[at].windows[index].life = Life::Bound,
-            Some(Use::Unbind(index)) => self.sides[at].windows[index].life = Life::Idle,
+            Some(Use::Invalidate(index)) => {
+                self.sides[at ^ 1].windows[index].state = WindowState::Idle
+            }
+            Some(Use::Bind(index)) => self.sides[at].windows[index].state = WindowState::Bound,
+            Some(Use::Unbind(index)) => self.sides[at].windows[index].state = WindowState::Idle,
             None => {}
         }
         Ok(())
@@ -130,15 +132,15 @@ impl Case {
             Status::RetryExceeded => {
                 me.reliable
                     && !me.failed
-                    && (me.condition == Condition::Partitioned || me.peer_ends)
+                    && (me.condition == Condition::Partitioned || me.peer_may_fail)
             }
             status => posted.fails == Some(status),
         };
-        hold(may_be, || format!("{:?} expected: {}", posted.fails, about()))?;
+        ensure(may_be, || format!("{:?} expected: {}", posted.fails, about()))?;
         let me = &mut self.sides[at];
         me.failed = true;
         if posted.fails == Some(status) {
-            me.awaits = None;
+            me.expected_status = None;
         }
         me.flushed.push(posted);
         Ok(())
@@ -157,45 +159,47 @@ impl Case {
                 completion.status == Status::WrFlush && me.condition != Condition::Healthy;
             // The queue pair is in error: further requests would be flushed too.
             self.pools[pool].starved |= flushed && !self.pools[pool].is_shared();
-            return hold(named || flushed, || {
+            return ensure(named || flushed, || {
                 format!("a receive request failed: {}", self.about(at, completion))
             });
         }
-        let coming = loop {
-            let Some(coming) = self.sides[at].coming.pop_front() else {
+        let in_flight = loop {
+            let Some(in_flight) = self.sides[at].in_flight.pop_front() else {
                 return Err(Violation(format!("nobody sent: {}", self.about(at, completion))));
             };
-            self.pools[self.sides[at].pool].coming -= 1;
-            if coming.sure || coming.is_shown_by(completion) && self.arrived(at, &coming, slot) {
-                break coming;
+            self.pools[self.sides[at].pool].in_flight -= 1;
+            if in_flight.certain
+                || in_flight.is_shown_by(completion) && self.arrived(at, &in_flight, slot)
+            {
+                break in_flight;
             }
         };
         let about = || self.about(at, completion);
-        hold(coming.is_shown_by(completion), || {
-            format!("{:?}, {} bytes were sent: {}", coming.extra, coming.length, about())
+        ensure(in_flight.is_shown_by(completion), || {
+            format!("{:?}, {} bytes were sent: {}", in_flight.extra, in_flight.length, about())
         })?;
-        hold(self.arrived(at, &coming, slot), || format!("wrong bytes arrived: {}", about()))?;
+        ensure(self.arrived(at, &in_flight, slot), || format!("wrong bytes arrived: {}", about()))?;
         let Self { sides, pools, .. } = self;
-        if let Some(data) = &coming.data {
+        if let Some(data) = &in_flight.data {
             pools[sides[at].pool].image.change(slot * SLOT, data);
         }
         Ok(())
     }
 
     /// Returns `true` if the bytes of a message that consumed a receive request are in place.
-    fn arrived(&self, at: usize, coming: &Coming, slot: usize) -> bool {
+    fn arrived(&self, at: usize, in_flight: &InFlight, slot: usize) -> bool {
         let me = &self.sides[at];
         let pool = &self.pools[me.pool];
         let at_slot = slot * SLOT;
-        if let Some(data) = &coming.data {
+        if let Some(data) = &in_flight.data {
             return pool.memory(&self.network)[at_slot..at_slot + data.len()] == **data;
         }
         let memory = memory_of(&self.network, me.end.host, me.end.owner);
-        coming.effect.as_ref().is_none_or(|effect| me.image.shows(effect, memory))
+        in_flight.effect.as_ref().is_none_or(|effect| me.image.shows(effect, memory))
     }
 }
 
-impl Coming {
+impl InFlight {
     fn is_shown_by(&self, completion: &Completion) -> bool {
         let kind = match self.data {
             Some(_) => WorkKind::Receive,

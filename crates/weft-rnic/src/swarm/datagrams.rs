@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use super::case::Case;
 use super::network::{End, LENGTH, address};
 use super::pool::{Queue, SLOT, memory_of};
-use super::post::somewhere;
-use super::side::{MAX_POSTED, SOURCE, cut, len32};
-use super::{Checked, Violation, count, hold};
+use super::post::draw_range;
+use super::side::{MAX_POSTED, SOURCE, len32, split_sge};
+use super::{Checked, Violation, count, ensure};
 use crate::{
     Attributes, Completion, Data, Datagram, Extra, Operation, QueuePairNumber, RegionRequest,
     SendRequest, Service, State, Status, WorkKind,
@@ -26,7 +26,8 @@ struct Sent {
     from: (usize, QueuePairNumber),
     data: Vec<u8>,
     extra: Option<Extra>,
-    sure: bool,
+    /// `true` if it must arrive.
+    certain: bool,
 }
 
 /// A host's queue pair for datagrams.
@@ -36,8 +37,10 @@ pub(super) struct DatagramEnd {
     pub(super) pool: usize,
     /// The posted requests, and `true` for signalled ones.
     pub(super) posted: VecDeque<(u64, bool)>,
+    /// Number of the next request.
     next: u64,
-    coming: Vec<Sent>,
+    /// The datagrams in flight to this queue pair.
+    in_flight: Vec<Sent>,
     /// `true` once the host was cut off: connections of that time may fail later.
     pub(super) partitioned: bool,
 }
@@ -56,13 +59,13 @@ impl Case {
         for attributes in [init, up(State::ReadyToReceive), ready] {
             self.network.modify(&end, &attributes);
         }
-        let (posted, coming) = (VecDeque::new(), Vec::new());
+        let (posted, in_flight) = (VecDeque::new(), Vec::new());
         self.datagram_ends.push(DatagramEnd {
             end,
             pool,
             posted,
             next: 0,
-            coming,
+            in_flight,
             partitioned: false,
         });
     }
@@ -86,7 +89,7 @@ impl Case {
             return;
         }
         let (end, wr_id) = (me.end, me.next);
-        let source = somewhere(&SOURCE, SLOT - ROUTE_HEADER, &mut self.rng);
+        let source = draw_range(&SOURCE, SLOT - ROUTE_HEADER, &mut self.rng);
         let data = memory_of(&self.network, end.host, end.owner)[source.clone()].to_vec();
         let word = self.rng.next_u32();
         // Datagrams that may be lost must be distinguishable.
@@ -104,22 +107,22 @@ impl Case {
             _ => {}
         }
         let pool = &mut self.pools[peer.pool];
-        let sure = pool.has_room() && !peer.partitioned && !me.partitioned;
-        if taken && (sure || self.rng.chance(1, 4)) {
-            pool.coming += 1;
-            if !sure {
+        let certain = pool.has_room() && !peer.partitioned && !me.partitioned;
+        if taken && (certain || self.rng.chance(1, 4)) {
+            pool.in_flight += 1;
+            if !certain {
                 // It may consume the receive request of any other.
-                self.datagram_ends[to].coming.iter_mut().for_each(|sent| sent.sure = false);
+                self.datagram_ends[to].in_flight.iter_mut().for_each(|sent| sent.certain = false);
             }
-            let sent = Sent { from: (from, end.qp), data, extra, sure };
-            self.datagram_ends[to].coming.push(sent);
+            let sent = Sent { from: (from, end.qp), data, extra, certain };
+            self.datagram_ends[to].in_flight.push(sent);
         } else if taken {
             return;
         } else {
             count(&mut self.tally.refusals, "not for anybody there (UD)");
         }
         let signaled = is_signaled(self.datagram_ends[from].posted.len(), self.rng.chance(3, 4));
-        let sges = cut(end.sge(source.start as u64, len32(source.len())), &mut self.rng);
+        let sges = split_sge(end.sge(source.start as u64, len32(source.len())), &mut self.rng);
         let datagram = Some(Datagram { address: address(to), qp, qkey });
         let request = SendRequest {
             signaled,
@@ -136,14 +139,14 @@ impl Case {
     pub(super) fn check_datagram(&mut self, host: usize, completion: &Completion) -> Checked {
         let about = || format!("host {host}, datagrams: {completion:?}");
         let me = &mut self.datagram_ends[host];
-        hold(completion.qp == me.end.qp, || format!("of no queue pair: {}", about()))?;
-        hold(completion.status == Status::Success, || format!("it failed: {}", about()))?;
+        ensure(completion.qp == me.end.qp, || format!("of no queue pair: {}", about()))?;
+        ensure(completion.status == Status::Success, || format!("it failed: {}", about()))?;
         if completion.kind != WorkKind::Receive {
             while let Some((wr_id, signaled)) = me.posted.pop_front() {
                 if wr_id == completion.wr_id {
                     return Ok(());
                 }
-                hold(!signaled, || format!("{wr_id} was passed over: {}", about()))?;
+                ensure(!signaled, || format!("{wr_id} was passed over: {}", about()))?;
             }
             return Err(Violation(format!("nobody posted: {}", about())));
         }
@@ -156,15 +159,15 @@ impl Case {
         let bytes = pool.memory(&self.network)[start..start + length].to_vec();
         let (header, data) = bytes.split_at(ROUTE_HEADER);
         let source = completion.source.map(|source| (source.address, source.qp));
-        let sent = me.coming.iter().position(|sent| {
+        let sent = me.in_flight.iter().position(|sent| {
             let from = (address(sent.from.0), sent.from.1);
             Some(from) == source && sent.extra == completion.extra && sent.data == data
         });
         let Some(sent) = sent else {
             return Err(Violation(format!("nobody sent, or sent so: {}", about())));
         };
-        me.coming.remove(sent);
-        pool.coming -= 1;
+        me.in_flight.remove(sent);
+        pool.in_flight -= 1;
         pool.image.change(start, header);
         pool.image.change(start + ROUTE_HEADER, data);
         Ok(())
@@ -174,13 +177,13 @@ impl Case {
     pub(super) fn datagrams_done(&self) -> bool {
         self.datagram_ends
             .iter()
-            .all(|end| end.posted.is_empty() && end.coming.iter().all(|sent| !sent.sure))
+            .all(|end| end.posted.is_empty() && end.in_flight.iter().all(|sent| !sent.certain))
     }
 
     pub(super) fn unfinished_datagrams(&self) -> String {
         let open = |end: &DatagramEnd| {
-            let sure = end.coming.iter().filter(|sent| sent.sure).count();
-            (end.posted.len(), sure)
+            let certain = end.in_flight.iter().filter(|sent| sent.certain).count();
+            (end.posted.len(), certain)
         };
         format!("datagrams {:?}", self.datagram_ends.iter().map(open).collect::<Vec<_>>())
     }
@@ -188,8 +191,8 @@ impl Case {
     /// Stops waiting for datagrams that may be lost.
     pub(super) fn forget_datagrams(&mut self) {
         for end in &mut self.datagram_ends {
-            self.pools[end.pool].coming -= end.coming.len();
-            end.coming.clear();
+            self.pools[end.pool].in_flight -= end.in_flight.len();
+            end.in_flight.clear();
         }
     }
 
@@ -197,14 +200,15 @@ impl Case {
     pub(super) fn partition_datagrams(&mut self, host: usize) {
         for (at, end) in self.datagram_ends.iter_mut().enumerate() {
             end.partitioned |= at == host;
-            for sent in &mut end.coming {
-                sent.sure &= at != host && sent.from.0 != host;
+            for sent in &mut end.in_flight {
+                sent.certain &= at != host && sent.from.0 != host;
             }
         }
     }
 }
 
-/// Returns `true` for a signalled request: the last one that fits must be, or completions of earlier ones would not come.
+/// Returns `true` if a request is signalled. The last one that fits must be; otherwise earlier ones would never be
+/// retired.
 const fn is_signaled(posted: usize, drawn: bool) -> bool {
     drawn || posted + 1 >= MAX_POSTED
 }

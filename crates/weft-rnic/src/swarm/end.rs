@@ -15,7 +15,7 @@ pub(crate) struct End {
     pub(crate) cq: CompletionQueue,
     pub(crate) qp: QueuePairNumber,
     pub(crate) owner: Owner,
-    /// The key of all of the owner's memory, with every right, at address `BASE`.
+    /// The key of all of the owner's memory, with every right, at address [`BASE`].
     pub(crate) key: u32,
 }
 
@@ -24,6 +24,7 @@ pub(crate) const BASE: u64 = 0x7000_0000;
 /// Bytes of an end's memory.
 pub(crate) const LENGTH: u64 = 64 * 1024;
 
+/// Returns all rights of regions except zero-based addresses and relaxed ordering.
 pub(crate) fn every_right() -> Access {
     Access::LOCAL_WRITE
         | Access::REMOTE_WRITE
@@ -108,6 +109,7 @@ impl Network {
         self.modify(end, &attributes);
     }
 
+    /// Posts a request, and sends its packet if it is transmitted in the same call.
     pub(crate) fn post(&mut self, end: &End, request: &SendRequest<'_>) {
         let mut sent = None;
         let Host { device, memory, .. } = &mut self.hosts[end.host];

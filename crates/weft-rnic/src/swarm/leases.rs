@@ -1,4 +1,4 @@
-//! Leases between hosts: the part of the devices' owners.
+//! Leases between hosts, as the owners of their devices manage them.
 
 use alloc::vec::Vec;
 
@@ -10,12 +10,15 @@ use crate::*;
 /// The leases that a host has granted.
 #[derive(Default)]
 pub(crate) struct Leases {
-    given: u64,
+    /// Number of leases granted so far.
+    granted: u64,
+    /// The leases that are not recalled.
     valid: Vec<Lent>,
     /// Number of requests that were executed by a lease.
     pub(crate) used: u64,
 }
 
+/// A lease that a host has granted.
 struct Lent {
     number: u64,
     owner: Owner,
@@ -30,8 +33,8 @@ impl Network {
             let leases = &mut self.hosts[host].leases;
             match leasing {
                 Leasing::Granted { link, owner, connection, lease } => {
-                    leases.given += 1;
-                    let (number, key) = (leases.given, lease.key);
+                    leases.granted += 1;
+                    let (number, key) = (leases.granted, lease.key);
                     leases.valid.push(Lent { number, owner, connection, key });
                     let borrower = usize::try_from(link.0).unwrap();
                     let id = LeaseId { link: link_to(host), number };

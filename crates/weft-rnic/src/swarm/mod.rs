@@ -1,10 +1,10 @@
 //! Random work requests between three devices over a network that loses, duplicates, delays and reorders packets, compared with
 //! a model of memory and completions.
 //!
-//! A case draws devices, queue pairs of every service, and their memory. In each round programs post random requests, some of
-//! them forbidden, while the faults of the network change; sometimes a host is cut off. Then the faults end, all requests must
-//! complete, and every byte of every host's memory is compared with the model. `docs/design/swarm.md` describes what is drawn
-//! and checked, and the mutants that the swarm is known to detect.
+//! A case draws devices, queue pairs of every service, and their memory. In each round, programs post random requests,
+//! some of them forbidden, while the faults of the network change; in some rounds a host is cut off. Then the faults
+//! end, all requests must complete, and every byte of every host's memory is compared with the model.
+//! `docs/design/swarm.md` describes what is drawn and checked, and the mutants that the swarm is known to detect.
 //!
 //! ```
 //! let tally = weft_rnic::swarm::run_case(7)?;
@@ -94,7 +94,7 @@ impl AddAssign<&Self> for Tally {
     }
 }
 
-/// Runs the case of a seed, deterministically.
+/// Runs the case of a seed and returns its counts. The run is deterministic.
 ///
 /// # Errors
 /// An invariant was violated.
@@ -102,15 +102,16 @@ pub fn run_case(seed: u64) -> Result<Tally, Violation> {
     case::Case::new(seed).play()
 }
 
+/// Adds one to a count.
 fn count(counts: &mut Counts, name: &'static str) {
     *counts.entry(name).or_default() += 1;
 }
 
 type Checked = Result<(), Violation>;
 
-/// Checks an invariant.
-fn hold(is_so: bool, otherwise: impl FnOnce() -> String) -> Checked {
-    if is_so { Ok(()) } else { Err(Violation(otherwise())) }
+/// Returns a violation with the text of `otherwise` unless `invariant` is `true`.
+fn ensure(invariant: bool, otherwise: impl FnOnce() -> String) -> Checked {
+    if invariant { Ok(()) } else { Err(Violation(otherwise())) }
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use super::leases::Leases;
 pub(crate) use super::memory::HostMemory;
 use crate::*;
 
-/// The decision of a rule about one packet.
+/// The decision of a rule for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Pass,
     Delay(Duration),
-    Twice,
+    Duplicate,
     Drop,
 }
 
@@ -29,13 +29,13 @@ impl Fate {
         match self {
             Self::Pass => 0,
             Self::Delay(_) => 1,
-            Self::Twice => 2,
+            Self::Duplicate => 2,
             Self::Drop => 3,
         }
     }
 }
 
-/// The packet that a rule decides about.
+/// The packet for which a rule decides.
 pub(crate) struct OnLink<'a> {
     pub(crate) from: usize,
     pub(crate) to: IpAddr,
@@ -61,6 +61,7 @@ pub(crate) struct Host {
     pub(crate) leases: Leases,
 }
 
+/// A packet in flight.
 struct OnWire {
     to: usize,
     link: Option<LinkId>,
@@ -92,6 +93,7 @@ pub(crate) fn link_to(host: usize) -> LinkId {
     LinkId(u32::try_from(host).unwrap())
 }
 
+/// One-way delay of every path.
 const ONE_WAY: Duration = Duration::from_micros(5);
 
 pub(crate) fn address(host: usize) -> SocketAddr {
@@ -156,6 +158,7 @@ impl Network {
         }
     }
 
+    /// Sends a packet, as the rule decides.
     pub(super) fn put_on_wire(&mut self, from: usize, transmit: &Transmit, payload: &[u8]) {
         let on_link = OnLink {
             from,
@@ -171,7 +174,7 @@ impl Network {
         let delay = match fate {
             Fate::Drop => return,
             Fate::Delay(extra) => ONE_WAY + extra,
-            Fate::Pass | Fate::Twice => ONE_WAY,
+            Fate::Pass | Fate::Duplicate => ONE_WAY,
         };
         let mut bytes = alloc::vec![0; Packet::MAX_LEN + RdmaHeader::MAX_LEN];
         let mut len = transmit.packet.emit(&mut bytes);
@@ -182,10 +185,10 @@ impl Network {
         bytes.extend_from_slice(payload);
         (self.corrupt)(from, &mut bytes);
         // Replies without a connection go to the source port of a packet, where hosts listen too.
-        let same = |&host: &usize| address(host).ip() == transmit.to.ip();
-        let Some(to) = (0..self.hosts.len()).find(same) else { return };
+        let is_target = |&host: &usize| address(host).ip() == transmit.to.ip();
+        let Some(to) = (0..self.hosts.len()).find(is_target) else { return };
         let source = SocketAddr::new(address(from).ip(), 0xc000 + transmit.path.0);
-        for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
+        for _ in 0..if fate == Fate::Duplicate { 2 } else { 1 } {
             let arrival = Arrival {
                 from: source,
                 received_at: self.now + delay,
@@ -200,7 +203,7 @@ impl Network {
         }
     }
 
-    /// Lets every host send all its packets, and collects events.
+    /// Has every host send all its packets, and collects events.
     pub(crate) fn drain(&mut self) {
         for host in 0..self.hosts.len() {
             self.notify_borrowers(host);
@@ -281,6 +284,7 @@ impl Network {
         true
     }
 
+    /// Advances time by `span` and handles all events until then.
     pub(crate) fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         while self.step(until) {}

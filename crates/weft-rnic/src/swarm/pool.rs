@@ -7,12 +7,12 @@ use weft_units::Rng;
 
 use super::image::Image;
 use super::network::{BASE, Network};
-use super::side::{cut, len32};
+use super::side::{len32, split_sge};
 use crate::{Owner, QueuePairNumber, ReceiveRequest, Sge, SharedReceiveQueue};
 
 /// Bytes of a receive request's buffers.
 pub(super) const SLOT: usize = 1024;
-/// Number of receive requests at a time.
+/// Maximum number of receive requests in a pool.
 pub(super) const SLOTS: usize = 16;
 
 /// The queue to which requests are posted.
@@ -22,6 +22,7 @@ pub(super) enum Queue {
     Shared(SharedReceiveQueue),
 }
 
+/// A queue of receive requests, and the model of their memory.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) host: usize,
@@ -32,19 +33,19 @@ pub(super) struct Pool {
     /// The numbers and slots of requests that are not completed, in order.
     pub(super) posted: VecDeque<(u64, usize)>,
     next: u64,
-    /// Messages that may have left bytes in any slot: their execution is unknown, or they consumed another request when they
-    /// were retransmitted.
+    /// Messages of which bytes may be in any slot: their execution is unknown, or they consumed another request when
+    /// they were retransmitted.
     pub(super) left: Vec<Vec<u8>>,
     /// Messages in flight that consume a request.
-    pub(super) coming: usize,
-    /// `true` while no request is posted.
+    pub(super) in_flight: usize,
+    /// `true` while the case posts no requests.
     pub(super) starved: bool,
 }
 
 impl Pool {
     pub(super) fn new(host: usize, queue: Queue, owner: Owner, key: u32, memory: &[u8]) -> Self {
         let (image, posted, left) = (Image::of(memory), VecDeque::new(), Vec::new());
-        Self { host, queue, owner, key, image, posted, next: 0, left, coming: 0, starved: false }
+        Self { host, queue, owner, key, image, posted, next: 0, left, in_flight: 0, starved: false }
     }
 
     pub(super) fn is_shared(&self) -> bool {
@@ -52,7 +53,7 @@ impl Pool {
     }
 
     /// Starts over after its queue pair was reset or replaced.
-    pub(super) fn begin_anew(&mut self, qp: QueuePairNumber) {
+    pub(super) fn reset_or_replace(&mut self, qp: QueuePairNumber) {
         self.posted.clear();
         self.starved = false;
         self.queue = Queue::Of(qp);
@@ -60,7 +61,7 @@ impl Pool {
 
     /// Returns `true` if the next message certainly finds a request.
     pub(super) fn has_room(&self) -> bool {
-        self.coming < self.posted.len() && !self.starved
+        self.in_flight < self.posted.len() && !self.starved
     }
 
     /// Posts a request, unless all slots are used; returns `true` if it did.
@@ -78,7 +79,7 @@ impl Pool {
     /// Posts a request for a slot with this key.
     fn post_slot(&mut self, network: &mut Network, rng: &mut Rng, slot: usize, lkey: u32) {
         let address = BASE + (slot * SLOT) as u64;
-        let sges = cut(Sge { address, length: len32(SLOT), lkey }, rng);
+        let sges = split_sge(Sge { address, length: len32(SLOT), lkey }, rng);
         let request = ReceiveRequest { wr_id: self.next, sges: &sges };
         let device = &mut network.hosts[self.host].device;
         match self.queue {
@@ -98,8 +99,8 @@ impl Pool {
 
     /// Takes a completed request, which must be the first one unless the queue is shared; returns its slot.
     pub(super) fn take(&mut self, wr_id: u64) -> Option<usize> {
-        let place = self.posted.iter().position(|posted| posted.0 == wr_id)?;
-        (place == 0 || self.is_shared()).then(|| self.posted.remove(place).expect("found").1)
+        let index = self.posted.iter().position(|posted| posted.0 == wr_id)?;
+        (index == 0 || self.is_shared()).then(|| self.posted.remove(index).expect("found").1)
     }
 
     /// Returns the first byte with a value that is not allowed.

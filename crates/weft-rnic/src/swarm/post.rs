@@ -8,8 +8,10 @@ use weft_units::Rng;
 use super::case::Case;
 use super::count;
 use super::pool::{Pool, memory_of};
-use super::side::{Coming, MAX_POSTED, Posted, RESULT_SLOT, SOURCE, TARGET, cut, result_slot};
-use super::windows::{Life, Use};
+use super::side::{
+    InFlight, MAX_POSTED, Posted, RESULT_SLOT, SOURCE, TARGET, result_slot, split_sge,
+};
+use super::windows::{Use, WindowState};
 use crate::{
     Access, AtomicKind, AtomicOperation, Data, Extra, Operation, Remote, SendRequest, Sge, WorkKind,
 };
@@ -67,9 +69,9 @@ impl Posted {
     }
 }
 
-/// Draws a range of at most `most` bytes in `within`.
-pub(super) fn somewhere(within: &Range<usize>, most: usize, rng: &mut Rng) -> Range<usize> {
-    let length = if rng.chance(1, 16) { 0 } else { rng.index(most + 1) };
+/// Draws a range of at most `max_len` bytes in `within`.
+pub(super) fn draw_range(within: &Range<usize>, max_len: usize, rng: &mut Rng) -> Range<usize> {
+    let length = if rng.chance(1, 16) { 0 } else { rng.index(max_len + 1) };
     let start = within.start + rng.index(within.len() - length + 1);
     start..start + length
 }
@@ -100,26 +102,27 @@ impl Case {
         if me.reliable && me.rnr_retry == 7 {
             return !self.pool_of(at ^ 1).starved;
         }
-        // With a limit of RNR retries the request must be certain; UC drops the message.
+        // With a limit of RNR retries a receive request must be available; UC drops the message otherwise.
         let unreliable = !me.reliable && self.rng.chance(1, 4);
         unreliable || self.pool_of(at ^ 1).has_room()
     }
 
-    /// Returns the model of the next request of an end.
+    /// Returns the model of the next request of an end, and assigns its number.
     pub(super) fn next(&mut self, at: usize, kind: WorkKind) -> Posted {
         let me = &mut self.sides[at];
         me.next += 1;
         Posted::new(me.next - 1, kind)
     }
 
+    /// Returns a range of an end's memory.
     pub(super) fn bytes(&self, at: usize, range: Range<usize>) -> Vec<u8> {
         let end = &self.sides[at].end;
         memory_of(&self.network, end.host, end.owner)[range].to_vec()
     }
 
     fn draft_write(&mut self, at: usize, with_word: bool) -> Draft {
-        let most = if self.rng.chance(1, 8) { 6000 } else { RESULT_SLOT };
-        let source = somewhere(&SOURCE, most, &mut self.rng);
+        let max_len = if self.rng.chance(1, 8) { 6000 } else { RESULT_SLOT };
+        let source = draw_range(&SOURCE, max_len, &mut self.rng);
         let mut posted = self.next(at, WorkKind::Write);
         let (remote, target) =
             self.draft_target(at, source.len(), Access::REMOTE_WRITE, &mut posted);
@@ -131,20 +134,20 @@ impl Case {
         };
         let me = &self.sides[at];
         let fence = me.has_read(&target);
-        let sure = if with_word { self.is_sure(at) } else { !me.may_be_lost() };
+        let certain = if with_word { self.is_certain(at) } else { !me.may_be_lost() };
         let peer = &mut self.sides[at ^ 1];
         let effect = peer.image.change(target.start, &data);
-        if !sure {
-            peer.image.doubt(&effect);
+        if !certain {
+            peer.image.allow_either(&effect);
         }
         if with_word {
             posted.message = Some(Vec::new());
             let extra = Some(Extra::Immediate(word));
             let effect = Some(effect.clone());
-            let coming = Coming { data: None, length: data.len(), extra, effect, sure };
-            self.expect(at ^ 1, coming);
+            let in_flight = InFlight { data: None, length: data.len(), extra, effect, certain };
+            self.expect(at ^ 1, in_flight);
         }
-        posted.effect = sure.then_some(effect);
+        posted.effect = certain.then_some(effect);
         Draft { fence, ..Draft::new(operation, source, posted) }
     }
 
@@ -171,7 +174,7 @@ impl Case {
     }
 
     fn draft_send(&mut self, at: usize) -> Draft {
-        let source = somewhere(&SOURCE, super::pool::SLOT, &mut self.rng);
+        let source = draw_range(&SOURCE, super::pool::SLOT, &mut self.rng);
         let mut posted = self.next(at, WorkKind::Send);
         let data = self.bytes(at, source.clone());
         let word = self.rng.next_u32();
@@ -182,7 +185,7 @@ impl Case {
                 // READs through the window must be done first.
                 fence = true;
                 let window = &mut self.sides[at ^ 1].windows[index];
-                window.life = Life::Changing;
+                window.state = WindowState::Changing;
                 posted.window = Some(Use::Invalidate(index));
                 extra = Some(Extra::Invalidated(window.key));
                 operation = Operation::SendWithInvalidate(window.key);
@@ -195,9 +198,9 @@ impl Case {
             None => {}
         }
         posted.message = Some(data.clone());
-        let sure = self.is_sure(at);
+        let certain = self.is_certain(at);
         let length = data.len();
-        self.expect(at ^ 1, Coming { data: Some(data), length, extra, effect: None, sure });
+        self.expect(at ^ 1, InFlight { data: Some(data), length, extra, effect: None, certain });
         Draft { fence, ..Draft::new(operation, source, posted) }
     }
 
@@ -263,23 +266,25 @@ impl Case {
     }
 
     /// Returns `true` if a message from the end certainly arrives.
-    fn is_sure(&self, at: usize) -> bool {
+    fn is_certain(&self, at: usize) -> bool {
         let me = &self.sides[at];
         me.reliable || !me.may_be_lost() && self.pool_of(at ^ 1).has_room()
     }
 
+    /// Returns the receive requests of an end.
     pub(super) fn pool_of(&self, at: usize) -> &Pool {
         &self.pools[self.sides[at].pool]
     }
 
-    pub(super) fn expect(&mut self, at: usize, coming: Coming) {
+    /// Adds a message to those that an end is expected to receive.
+    pub(super) fn expect(&mut self, at: usize, in_flight: InFlight) {
         let side = &mut self.sides[at];
         let pool = &mut self.pools[side.pool];
-        pool.coming += 1;
+        pool.in_flight += 1;
         if pool.is_shared() || side.may_be_lost() {
-            pool.left.extend(coming.data.clone());
+            pool.left.extend(in_flight.data.clone());
         }
-        side.coming.push_back(coming);
+        side.in_flight.push_back(in_flight);
     }
 
     /// Posts a drawn request.
@@ -292,12 +297,12 @@ impl Case {
             me.reads.clear();
         }
         me.reads.extend(reads);
-        // The last request that fits is signalled, or completions of earlier ones would not come.
+        // The last request that fits is signalled; otherwise earlier unsignalled ones would never be retired.
         posted.signaled =
             posted.fails.is_some() || me.posted.len() + 1 >= MAX_POSTED || rng.chance(3, 4);
         let local = matches!(posted.kind, WorkKind::BindWindow | WorkKind::LocalInvalidate);
         let whole = me.sge(source.start, source.len());
-        let sges = cut(Sge { lkey: lkey.unwrap_or(whole.lkey), ..whole }, rng);
+        let sges = split_sge(Sge { lkey: lkey.unwrap_or(whole.lkey), ..whole }, rng);
         let carries = matches!(posted.kind, WorkKind::Send | WorkKind::Write);
         let inline = carries && posted.fails.is_none() && source.len() <= 64 && rng.chance(1, 2);
         let bytes = match inline {
@@ -316,10 +321,10 @@ impl Case {
         };
         network.post(&me.end, &request);
         count(&mut tally.requests, name(&operation, !me.reliable));
-        for (is_so, flag) in
+        for (is_set, flag) in
             [(inline, "inline"), (fence, "fenced"), (!posted.signaled, "unsignalled")]
         {
-            if is_so {
+            if is_set {
                 count(&mut tally.flags, flag);
             }
         }

@@ -1,5 +1,5 @@
-//! A round: random requests under faults, sometimes a host that is cut off, then the end of faults, and the checks of the idle
-//! state.
+//! A round: random requests under faults, in some rounds a partition of one host, then the end of faults, and the
+//! checks of the idle state.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -14,18 +14,19 @@ use super::image::Image;
 use super::network::Fate;
 use super::pool::memory_of;
 use super::side::{Condition, Posted, Side, result_slot};
-use super::{Checked, Tally, Violation, count, hold};
+use super::{Checked, Tally, Violation, count, ensure};
 use crate::{Attributes, Event, State};
 
-/// Steps after the end of faults: longer than all retries.
+/// Maximum steps after the end of faults, of 500 us each: longer than all retries.
 const MAX_HEAL_STEPS: u32 = 16_000;
 
 impl Case {
+    /// Runs four rounds; returns the counts.
     pub(super) fn play(mut self) -> Result<Tally, Violation> {
         for round in 0..4 {
             self.storm()?;
             if self.partitions && round % 2 == 1 {
-                self.silence()?;
+                self.partition_host()?;
             }
             self.heal()?;
             self.check_memory()?;
@@ -41,6 +42,7 @@ impl Case {
         Ok(self.tally)
     }
 
+    /// Posts random requests under random faults.
     fn storm(&mut self) -> Checked {
         for _ in 0..400 {
             let at = self.rng.index(self.sides.len());
@@ -52,7 +54,7 @@ impl Case {
                     self.post_datagram(host);
                 }
                 68..70 => self.network.rule = self.faults(),
-                70 => self.trespass(at),
+                70 => self.post_forbidden(at),
                 _ => {
                     let span = Duration::from_nanos(self.rng.below(150_000));
                     self.network.run_for(span);
@@ -71,7 +73,7 @@ impl Case {
     }
 
     /// Cuts a host off for longer than all timeouts.
-    fn silence(&mut self) -> Checked {
+    fn partition_host(&mut self) -> Checked {
         let silent = self.rng.index(self.hosts.len());
         count(&mut self.tally.faults, "silent hosts");
         for at in 0..self.sides.len() {
@@ -85,11 +87,11 @@ impl Case {
             me.condition = Condition::Partitioned;
             if !me.reliable {
                 for posted in &me.posted {
-                    posted.effect.iter().for_each(|effect| peer.image.doubt(effect));
+                    posted.effect.iter().for_each(|effect| peer.image.allow_either(effect));
                 }
-                for coming in &mut peer.coming {
-                    coming.sure = false;
-                    pools[peer.pool].left.extend(coming.data.clone());
+                for in_flight in &mut peer.in_flight {
+                    in_flight.certain = false;
+                    pools[peer.pool].left.extend(in_flight.data.clone());
                 }
             }
         }
@@ -119,8 +121,8 @@ impl Case {
                 break;
             }
         }
-        hold(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
-        // Waits for duplicates.
+        ensure(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
+        // Runs until delayed and duplicated packets have arrived.
         self.network.run_for(Duration::from_millis(5));
         self.check_completions()?;
         self.outlast_lost_closes()
@@ -138,13 +140,13 @@ impl Case {
                 let qp = host.device.carried_by(packet.connection);
                 let at = qp.and_then(|qp| self.by_qp.get(&(number, qp)));
                 let ends = at.is_some_and(|&at| self.sides[at].condition != Condition::Healthy);
-                hold(ends, || format!("host {number} still holds {packet:?} of {qp:?}"))?;
+                ensure(ends, || format!("host {number} still holds {packet:?} of {qp:?}"))?;
                 any = true;
             }
         }
         if any {
             count(&mut self.tally.faults, "lost closes");
-            // The end that accepted the connection waits an eighth longer.
+            // The end that accepted the connection sends its keepalive an eighth later.
             self.network.run_for(self.keepalive + self.keepalive / 8 + Duration::from_millis(5));
         }
         self.check_completions()
@@ -171,6 +173,7 @@ impl Case {
         sides && self.datagrams_done()
     }
 
+    /// Describes the requests that are not completed.
     fn unfinished(&self) -> String {
         let open = self.sides.iter().filter(|side| !side.is_done());
         let open = open.map(|side| {
@@ -189,30 +192,30 @@ impl Case {
         for side in &mut self.sides {
             let memory = memory_of(&self.network, side.end.host, side.end.owner);
             let differs = side.image.differs(memory, |_| false);
-            hold(differs.is_none(), || {
+            ensure(differs.is_none(), || {
                 format!("host {}, {:?}: byte {differs:?} is wrong", side.end.host, side.end.qp)
             })?;
             side.image = Image::of(memory);
         }
         for pool in &mut self.pools {
             let differs = pool.differs(&self.network);
-            hold(differs.is_none(), || {
+            ensure(differs.is_none(), || {
                 format!("host {}, {:?}: received byte {differs:?} is wrong", pool.host, pool.queue)
             })?;
             pool.adopt(&self.network);
         }
         for (number, host) in self.network.hosts.iter_mut().enumerate() {
             let held = host.memory.held.len();
-            hold(held == 0, || format!("host {number} still holds {held} packets"))?;
+            ensure(held == 0, || format!("host {number} still holds {held} packets"))?;
             let (counted, entries) = (host.device.held_bytes(), host.device.datagram_entries());
-            hold(counted == entries, || {
+            ensure(counted == entries, || {
                 format!("host {number} counts {counted} held bytes, and has {entries}")
             })?;
             host.memory.writes.clear();
             let broken =
                 |event: &&Event| matches!(event, Event::QpFatal { .. } | Event::CqError { .. });
             let broken = host.events.iter().find(broken);
-            hold(broken.is_none(), || format!("host {number}: {broken:?}"))?;
+            ensure(broken.is_none(), || format!("host {number}: {broken:?}"))?;
             host.events.clear();
         }
         Ok(())
@@ -223,10 +226,13 @@ impl Case {
         let Self { sides, pools, .. } = self;
         let me = &mut sides[at];
         let about = format!("host {}, {:?}", me.end.host, me.end.qp);
-        let awaits = me.awaits.take().filter(|_| me.condition != Condition::Partitioned);
-        hold(awaits.is_none(), || format!("{about}: nothing failed with {awaits:?}"))?;
+        let expected_status =
+            me.expected_status.take().filter(|_| me.condition != Condition::Partitioned);
+        ensure(expected_status.is_none(), || {
+            format!("{about}: nothing failed with {expected_status:?}")
+        })?;
         let fails = me.receive_fails.take().filter(|_| me.condition != Condition::Partitioned);
-        hold(fails.is_none(), || format!("{about}: no receive request failed with {fails:?}"))?;
+        ensure(fails.is_none(), || format!("{about}: no receive request failed with {fails:?}"))?;
         let flushed = take(&mut me.flushed);
         for posted in &flushed {
             if posted.answer.is_some() {
@@ -237,15 +243,15 @@ impl Case {
         let reliable = me.reliable;
         let peer = &mut sides[at ^ 1];
         let messages = flushed.iter().filter(|posted| posted.takes_receive()).count();
-        let missing = peer.coming.iter().filter(|coming| coming.sure).count();
-        hold(!reliable || missing <= messages, || {
+        let missing = peer.in_flight.iter().filter(|in_flight| in_flight.certain).count();
+        ensure(!reliable || missing <= messages, || {
             format!("{about}: {missing} messages are missing, and {messages} may be")
         })?;
         let pool = &mut pools[peer.pool];
-        pool.coming -= peer.coming.len();
-        peer.coming.clear();
+        pool.in_flight -= peer.in_flight.len();
+        peer.in_flight.clear();
         for posted in &flushed {
-            posted.effect.iter().for_each(|effect| peer.image.doubt(effect));
+            posted.effect.iter().for_each(|effect| peer.image.allow_either(effect));
             pool.left.extend(posted.message.clone());
         }
         Ok(())
@@ -258,15 +264,16 @@ impl Case {
             if self.sides[at].condition == Condition::Healthy {
                 continue;
             }
-            let anew = self.rng.chance(1, 2);
+            let replace = self.rng.chance(1, 2);
             for at in [at, at + 1] {
-                self.begin_anew(at, anew);
+                self.reset_or_replace(at, replace);
             }
             self.join(at);
         }
     }
 
-    fn begin_anew(&mut self, at: usize, anew: bool) {
+    /// Resets a queue pair, or replaces it by a new one, and resets its model.
+    fn reset_or_replace(&mut self, at: usize, replace: bool) {
         let end = self.sides[at].end;
         let pool = self.sides[at].pool;
         let windows = self.windows(end.host, end.domain);
@@ -278,7 +285,7 @@ impl Case {
         };
         let reset = Attributes { state: Some(State::Reset), ..Attributes::default() };
         self.network.modify(&end, &reset);
-        let qp = if anew {
+        let qp = if replace {
             let srq = shared.then_some(self.hosts[end.host].srq());
             let qp = self.create_qp(end.host, service, srq);
             let now = self.network.now;
@@ -293,13 +300,13 @@ impl Case {
         let device = &mut self.network.hosts[end.host].device;
         for window in core::mem::replace(&mut side.windows, windows) {
             let ended = device.deallocate_window(window.key);
-            ended.or_else(|_| device.deallocate_window(window.former)).expect("it is there");
+            ended.or_else(|_| device.deallocate_window(window.previous_key)).expect("it is there");
         }
         side.end.qp = qp;
-        (side.condition, side.failed, side.peer_ends) = (Condition::Healthy, false, false);
+        (side.condition, side.failed, side.peer_may_fail) = (Condition::Healthy, false, false);
         side.reads.clear();
         if !shared {
-            self.pools[pool].begin_anew(qp);
+            self.pools[pool].reset_or_replace(qp);
         }
     }
 }

@@ -11,13 +11,15 @@ use super::network::{BASE, End};
 use super::windows::{Use, Window};
 use crate::{Extra, Remote, Sge, Status, WorkKind};
 
-/// The parts of each end's memory: written by its peer, source of its messages, results of its READs and atomics.
+/// The range of each end's memory that its peer writes.
 pub(super) const TARGET: Range<usize> = 0..16 * 1024;
+/// The range from which its messages are sent.
 pub(super) const SOURCE: Range<usize> = 16 * 1024..32 * 1024;
+/// The start of the results of its READs and atomics.
 const RESULT: usize = 32 * 1024;
-/// Largest number of send requests at a time.
+/// Maximum number of posted send requests that are not completed.
 pub(super) const MAX_POSTED: usize = 12;
-/// Largest READ in bytes.
+/// Maximum length of a READ, bytes.
 pub(super) const RESULT_SLOT: usize = 1024;
 
 /// Returns the offset of a request's result.
@@ -53,14 +55,14 @@ impl Posted {
 
 /// A message in flight that consumes a receive request of an end.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(super) struct InFlight {
     /// The payload in the receive request; `None` for an RDMA WRITE.
     pub(super) data: Option<Vec<u8>>,
     pub(super) length: usize,
     pub(super) extra: Option<Extra>,
     pub(super) effect: Option<Effect>,
     /// `true` if it must arrive.
-    pub(super) sure: bool,
+    pub(super) certain: bool,
 }
 
 /// The condition of a pair of ends.
@@ -69,9 +71,9 @@ pub(super) enum Condition {
     /// All requests must succeed.
     #[default]
     Healthy,
-    /// One of them posted a forbidden request, or gave up.
+    /// One of the ends posted a forbidden request, or is in error.
     Failing,
-    /// They may be unable to reach each other.
+    /// The ends may be unable to reach each other.
     Partitioned,
 }
 
@@ -92,6 +94,7 @@ pub(super) struct Keys {
     pub(super) writable: u32,
 }
 
+/// An end, and the model of its state.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) end: End,
@@ -99,10 +102,11 @@ pub(super) struct Side {
     pub(super) keys: Keys,
     pub(super) image: Image,
     pub(super) posted: VecDeque<Posted>,
+    /// Number of the next request.
     pub(super) next: u64,
     /// The pool of its receive requests.
     pub(super) pool: usize,
-    pub(super) coming: VecDeque<Coming>,
+    pub(super) in_flight: VecDeque<InFlight>,
     /// Ranges of the peer's memory that READs in flight may read.
     pub(super) reads: Vec<Range<usize>>,
     pub(super) windows: Vec<Window>,
@@ -110,12 +114,13 @@ pub(super) struct Side {
     pub(super) rnr_retry: u8,
     pub(super) condition: Condition,
     /// The expected status of its forbidden request.
-    pub(super) awaits: Option<Status>,
+    pub(super) expected_status: Option<Status>,
     /// The expected status of its failing receive request.
     pub(super) receive_fails: Option<Status>,
+    /// `true` once a request failed.
     pub(super) failed: bool,
     /// `true` if its peer may fail independently.
-    pub(super) peer_ends: bool,
+    pub(super) peer_may_fail: bool,
     /// Requests whose execution is unknown.
     pub(super) flushed: Vec<Posted>,
 }
@@ -137,7 +142,7 @@ impl Side {
 
     /// Returns `true` if its requests, and the messages that must reach it, are done.
     pub(super) fn is_done(&self) -> bool {
-        let arrived = self.coming.iter().all(|coming| !coming.sure);
+        let arrived = self.in_flight.iter().all(|in_flight| !in_flight.certain);
         self.posted.is_empty() && (arrived || self.condition != Condition::Healthy)
     }
 
@@ -152,13 +157,13 @@ impl Side {
     }
 }
 
-/// Converts a length.
+/// Converts a length in bytes.
 pub(super) fn len32(length: usize) -> u32 {
     u32::try_from(length).expect("a message of a few kilobytes")
 }
 
-/// Splits a range of memory into three entries.
-pub(super) fn cut(whole: Sge, rng: &mut Rng) -> Vec<Sge> {
+/// Splits a range of memory at random into three entries.
+pub(super) fn split_sge(whole: Sge, rng: &mut Rng) -> Vec<Sge> {
     let draw =
         |rng: &mut Rng, most: u32| u32::try_from(rng.below(u64::from(most) + 1)).expect("no more");
     let first = draw(rng, whole.length);

@@ -1,10 +1,10 @@
 use super::*;
 
-/// Cases of a test run: about three hundred thousand work requests.
+/// Number of cases of a test run: about 300,000 work requests.
 const CASES: u64 = 300;
 
 #[test]
-fn cases_hold_and_reach_everything_there_is() {
+fn cases_hold_and_cover_all_kinds_of_events() {
     let mut all = Tally::default();
     for seed in 0..CASES {
         match run_case(seed) {
@@ -25,9 +25,9 @@ fn a_case_is_the_same_every_time() {
     assert_eq!(run_case(3), run_case(3));
 }
 
-/// The Close packet of a queue pair that failed was lost, and the check looked before the peer's keepalive.
+/// In this case the Close packet of a failed queue pair is lost, so its peer holds packets until its next keepalive.
 #[test]
-fn what_is_held_for_a_queue_pair_that_failed_is_let_go() {
+fn held_packets_of_a_failed_queue_pair_are_released() {
     let tally = run_case(60_018_423).unwrap();
     assert_eq!(tally.faults.get("lost closes"), Some(&1), "{:?}", tally.faults);
 }

@@ -7,9 +7,9 @@ use super::case::Case;
 use super::count;
 use super::network::{BASE, LENGTH};
 use super::pool::SLOT;
-use super::post::{Draft, somewhere};
-use super::side::{Coming, Condition, MAX_POSTED, SOURCE, TARGET, result_slot};
-use super::windows::Life;
+use super::post::{Draft, draw_range};
+use super::side::{Condition, InFlight, MAX_POSTED, SOURCE, TARGET, result_slot};
+use super::windows::WindowState;
 use crate::{
     Access, AtomicKind, AtomicOperation, Attributes, Bind, Operation, Remote, State, Status,
     WindowKind, WorkKind,
@@ -27,14 +27,14 @@ const READS: Access = Access::REMOTE_READ;
 const ATOMICS: Access = Access::REMOTE_ATOMIC;
 
 impl Case {
-    /// Posts a forbidden request, if one is possible now; the pair fails with it.
-    pub(super) fn trespass(&mut self, at: usize) {
+    /// Posts a forbidden request, if the drawn kind is possible now; the pair of ends fails with it.
+    pub(super) fn post_forbidden(&mut self, at: usize) {
         let me = &self.sides[at];
         if me.condition != Condition::Healthy || me.posted.len() + 2 >= MAX_POSTED {
             return;
         }
         let drafted = match (me.reliable, self.rng.below(16)) {
-            (false, _) => return self.trespass_unreliable(at),
+            (false, _) => return self.post_forbidden_unreliable(at),
             (_, 0..7) => self.forbidden(at).map(|forbidden| self.reach(at, forbidden)),
             (_, 7) => Some(self.unaligned(at)),
             (_, 8) => self.too_long(at),
@@ -47,15 +47,16 @@ impl Case {
         };
         let Some((why, draft)) = drafted else { return };
         self.fail_pair(at, why);
-        self.sides[at].awaits = draft.posted.fails;
+        self.sides[at].expected_status = draft.posted.fails;
         self.submit(at, draft);
     }
 
+    /// Marks a pair of ends as failing, for this reason.
     fn fail_pair(&mut self, at: usize, why: &'static str) {
         count(&mut self.tally.refusals, why);
         self.sides[at].condition = Condition::Failing;
         self.sides[at ^ 1].condition = Condition::Failing;
-        self.sides[at ^ 1].peer_ends = true;
+        self.sides[at ^ 1].peer_may_fail = true;
     }
 
     /// Draws a forbidden access; returns `None` if the drawn kind is not possible now.
@@ -78,7 +79,8 @@ impl Case {
             7 if right != READS => ("not to be written", through(peer.keys.readable)),
             8 if right != WRITES => ("not to be read", through(peer.keys.writable)),
             9 => {
-                let window = peer.windows.iter().find(|window| window.life == Life::Bound)?;
+                let window =
+                    peer.windows.iter().find(|window| window.state == WindowState::Bound)?;
                 let end = window.range.end.next_multiple_of(8);
                 return Some(Forbidden {
                     why: "outside the window",
@@ -88,7 +90,7 @@ impl Case {
             }
             10 => {
                 let open = |window: &&super::windows::Window| {
-                    window.life == Life::Bound && !window.access.contains(right)
+                    window.state == WindowState::Bound && !window.access.contains(right)
                 };
                 let window = peer.windows.iter().find(open)?;
                 if window.range.len() < 1024 {
@@ -98,7 +100,7 @@ impl Case {
             }
             11 => {
                 let gone = |window: &&super::windows::Window| {
-                    window.life == Life::Idle && !window.range.is_empty()
+                    window.state == WindowState::Idle && !window.range.is_empty()
                 };
                 let window = peer.windows.iter().find(gone)?;
                 ("window of before", window.remote(window.range.start.next_multiple_of(8)))
@@ -167,8 +169,8 @@ impl Case {
         posted.fails = Some(fails);
         posted.message = Some(Vec::new());
         let (length, data) = (source.len(), None);
-        let (extra, effect, sure) = (None, None, true);
-        self.expect(at ^ 1, Coming { data, length, extra, effect, sure });
+        let (extra, effect, certain) = (None, None, true);
+        self.expect(at ^ 1, InFlight { data, length, extra, effect, certain });
         Draft::new(operation, source, posted)
     }
 
@@ -187,7 +189,7 @@ impl Case {
     fn unwritable_receive(&mut self, at: usize) -> Option<(&'static str, Draft)> {
         let Self { sides, pools, network, rng, .. } = self;
         let pool = &mut pools[sides[at ^ 1].pool];
-        let is_next = !pool.is_shared() && pool.coming == pool.posted.len();
+        let is_next = !pool.is_shared() && pool.in_flight == pool.posted.len();
         if !is_next || !pool.post_bad(network, rng) {
             return None;
         }
@@ -203,7 +205,7 @@ impl Case {
         }
         let peer = &self.sides[at ^ 1];
         let key = [peer.end.key, peer.keys.gone, peer.keys.foreign][self.rng.index(3)];
-        let source = somewhere(&SOURCE, SLOT, &mut self.rng);
+        let source = draw_range(&SOURCE, SLOT, &mut self.rng);
         let message = self.bytes(at, source.clone());
         let operation = Operation::SendWithInvalidate(key);
         let mut draft = self.failing_send(at, operation, source, Status::RemoteAccess);
@@ -257,13 +259,13 @@ impl Case {
 
     /// Drafts a message to a peer that will have no receive request.
     fn starve(&mut self, at: usize) -> Option<(&'static str, Draft)> {
-        let patient = self.sides[at].rnr_retry == 7;
+        let retries_forever = self.sides[at].rnr_retry == 7;
         let pool = &mut self.pools[self.sides[at ^ 1].pool];
-        if patient || pool.is_shared() || pool.has_room() {
+        if retries_forever || pool.is_shared() || pool.has_room() {
             return None;
         }
         pool.starved = true;
-        let source = somewhere(&SOURCE, SLOT, &mut self.rng);
+        let source = draw_range(&SOURCE, SLOT, &mut self.rng);
         let fails = Status::RnrRetryExceeded;
         Some(("no receive request", self.failing_send(at, Operation::Send, source, fails)))
     }
@@ -277,7 +279,7 @@ impl Case {
     }
 
     /// Posts a forbidden WRITE on UC, which drops it.
-    fn trespass_unreliable(&mut self, at: usize) {
+    fn post_forbidden_unreliable(&mut self, at: usize) {
         let length = 1 + self.rng.index(1000);
         let peer = &self.sides[at ^ 1];
         let offset = self.rng.below(TARGET.end as u64 - 1000);

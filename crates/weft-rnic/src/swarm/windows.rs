@@ -10,11 +10,12 @@ use crate::{Access, Bind, Device, Operation, Remote, WindowKind};
 
 /// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    /// It is not bound.
+pub(super) enum WindowState {
+    /// The window is not bound.
     Idle,
-    /// It is being bound or invalidated.
+    /// A request that binds or invalidates the window is posted.
     Changing,
+    /// The window is bound.
     Bound,
 }
 
@@ -22,9 +23,9 @@ pub(super) enum Life {
 pub(super) struct Window {
     pub(super) kind: WindowKind,
     pub(super) key: u32,
-    /// The previous key, which stays if a bind is not executed.
-    pub(super) former: u32,
-    pub(super) life: Life,
+    /// The key before the last bind, which stays valid if that is not executed.
+    pub(super) previous_key: u32,
+    pub(super) state: WindowState,
     /// The range of memory to which it is bound.
     pub(super) range: Range<usize>,
     pub(super) access: Access,
@@ -32,7 +33,8 @@ pub(super) struct Window {
     pub(super) users: usize,
 }
 
-/// The use of a window by a request, with the index of the peer's or the own window.
+/// The use of a window by a request. `Through` and `Invalidate` have the index of the peer's window, the others that of
+/// an own window.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
     Through(usize),
@@ -43,13 +45,13 @@ pub(super) enum Use {
 
 impl Window {
     pub(super) fn new(kind: WindowKind, key: u32) -> Self {
-        let (life, range, access) = (Life::Idle, 0..0, Access::NONE);
-        Self { kind, key, former: key, life, range, access, users: 0 }
+        let (state, range, access) = (WindowState::Idle, 0..0, Access::NONE);
+        Self { kind, key, previous_key: key, state, range, access, users: 0 }
     }
 
     /// Returns `true` if peers have this right through it.
     pub(super) fn allows(&self, access: Access) -> bool {
-        self.life == Life::Bound && self.access.contains(access)
+        self.state == WindowState::Bound && self.access.contains(access)
     }
 
     /// Returns a location in it for peers.
@@ -60,7 +62,7 @@ impl Window {
         Remote { address: base + offset as u64 - start, rkey: self.key }
     }
 
-    /// Drafts a request that binds it to another range.
+    /// Returns a request that binds the window to another range.
     fn bind(&mut self, region: u32, rng: &mut Rng) -> Operation {
         // Aligned to words, so that atomics fit with either kind of address.
         let start = rng.index(TARGET.end / 16) * 8;
@@ -72,7 +74,7 @@ impl Window {
             self.access = self.access | Access::ZERO_BASED;
         }
         self.range = start..start + length;
-        self.life = Life::Changing;
+        self.state = WindowState::Changing;
         let (address, length) = (BASE + start as u64, length as u64);
         let bind = Bind { region, address, length, access: self.access };
         let window = self.key;
@@ -80,41 +82,41 @@ impl Window {
             WindowKind::Type1 => None,
             WindowKind::Type2 => Some(window & !0xff | rng.next_u32() & 0xff),
         };
-        self.former = window;
+        self.previous_key = window;
         self.key = key.unwrap_or_else(|| Device::next_window_key(window));
         Operation::BindWindow { window, key, bind }
     }
 }
 
 impl Side {
-    /// Drafts the next change of one of its windows, if one is possible now.
+    /// Returns a request that changes one of its windows, drawn at random, if the window can be changed now.
     pub(super) fn change_window(&mut self, rng: &mut Rng) -> Option<(Operation, Use)> {
         let index = rng.index(self.windows.len());
         let region = self.end.key;
         let window = &mut self.windows[index];
-        match (window.life, window.kind) {
-            (Life::Idle, _) => Some((window.bind(region, rng), Use::Bind(index))),
-            (Life::Bound, WindowKind::Type1) if window.users == 0 => {
+        match (window.state, window.kind) {
+            (WindowState::Idle, _) => Some((window.bind(region, rng), Use::Bind(index))),
+            (WindowState::Bound, WindowKind::Type1) if window.users == 0 => {
                 Some((window.bind(region, rng), Use::Bind(index)))
             }
-            (Life::Bound, WindowKind::Type2) if window.users == 0 => {
-                window.life = Life::Changing;
+            (WindowState::Bound, WindowKind::Type2) if window.users == 0 => {
+                window.state = WindowState::Changing;
                 Some((Operation::LocalInvalidate(window.key), Use::Unbind(index)))
             }
             _ => None,
         }
     }
 
-    /// Draws one of its windows, if peers have this right through it.
+    /// Draws one of its windows; returns its index if peers have this right through it.
     pub(super) fn open_window(&self, access: Access, rng: &mut Rng) -> Option<usize> {
         let index = rng.index(self.windows.len());
         self.windows[index].allows(access).then_some(index)
     }
 
-    /// Returns a window that its peer may invalidate.
+    /// Returns the index of a window that its peer may invalidate, if any.
     pub(super) fn remotely_invalidated(&self) -> Option<usize> {
-        self.windows
-            .iter()
-            .position(|window| window.kind == WindowKind::Type2 && window.life == Life::Bound)
+        self.windows.iter().position(|window| {
+            window.kind == WindowKind::Type2 && window.state == WindowState::Bound
+        })
     }
 }

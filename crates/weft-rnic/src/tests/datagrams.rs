@@ -41,7 +41,7 @@ pub(super) fn post(network: &mut Network, end: &End, wr_id: u64, sge: Sge, datag
 }
 
 #[test]
-pub(super) fn a_datagram_comes_behind_the_route_header_with_its_sender() {
+pub(super) fn a_datagram_follows_its_route_header_and_names_its_source() {
     let mut network = Network::new(3);
     let senders = [end(&mut network, 0), end(&mut network, 1)];
     let receiver = end(&mut network, 2);
@@ -67,7 +67,7 @@ pub(super) fn a_datagram_comes_behind_the_route_header_with_its_sender() {
 }
 
 #[test]
-pub(super) fn what_is_not_meant_or_has_no_room_is_dropped_in_silence() {
+pub(super) fn unacceptable_datagrams_are_dropped_silently() {
     let mut network = Network::new(2);
     let (a, b) = (end(&mut network, 0), end(&mut network, 1));
     let rc = network.end(1, Service::ReliableConnected);
@@ -86,13 +86,13 @@ pub(super) fn what_is_not_meant_or_has_no_room_is_dropped_in_silence() {
     network.run_for(Duration::from_millis(1));
     assert_eq!(network.poll(&b), None);
     assert!(network.hosts[1].memory.writes.is_empty());
-    // A Q_Key with the highest bit set stands for the sender's own.
+    // A Q_Key with its highest bit set requests the sending queue pair's own Q_Key.
     post(&mut network, &a, 3, a.sge(0, 1000), Datagram { qkey: 1 << 31, ..good });
     assert_eq!(network.outcomes(&b, 1), [(1, Status::Success)]);
 }
 
 #[test]
-fn a_host_that_is_not_there_costs_its_datagrams_and_no_others() {
+fn an_unreachable_host_loses_only_its_own_datagrams() {
     let mut network = Network::new(2);
     let (a, b) = (end(&mut network, 0), end(&mut network, 1));
     let nowhere = Datagram { address: address(9), ..to(&b) };
@@ -124,7 +124,7 @@ fn a_datagram_that_cannot_be_sent_stops_the_send_queue_until_it_is_restarted() {
 }
 
 #[test]
-pub(super) fn a_queue_pair_that_ends_takes_only_its_own_datagrams_along() {
+pub(super) fn destroying_a_queue_pair_drops_only_its_own_datagrams() {
     let mut network = Network::new(2);
     let (a, other) = (end(&mut network, 0), end(&mut network, 0));
     let b = end(&mut network, 1);

@@ -11,7 +11,7 @@ use crate::*;
 const RC: Service = Service::ReliableConnected;
 
 #[test]
-fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() {
+fn a_destroyed_peer_is_reported_only_after_the_retry_timeout() {
     let (mut network, a, b) = Network::pair(RC);
     let wr_id = 1;
     let remote = Remote { address: BASE, rkey: b.key };
@@ -28,7 +28,7 @@ fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() 
     assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::RetryExceeded)]);
 }
 
-/// A program that ends a connection checks this first, so that requests that are done are not flushed.
+/// A program that closes a connection checks this first, so that completions of finished requests are not lost.
 #[test]
 fn work_is_unseen_until_its_completion_is_polled() {
     let (mut network, a, b) = Network::pair(RC);
@@ -53,7 +53,7 @@ fn to(state: State) -> Attributes {
 }
 
 #[test]
-pub(super) fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() {
+pub(super) fn an_executed_request_succeeds_although_its_queue_pair_was_destroyed() {
     let (mut network, a, b) = Network::pair(RC);
     let remote = Remote { address: BASE, rkey: b.key };
     let sges = [a.sge(0, 8)];
@@ -74,7 +74,7 @@ pub(super) fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() 
 }
 
 #[test]
-fn a_host_that_shuts_down_says_when_nobody_has_a_connection_to_it_any_more() {
+fn shut_down_returns_true_once_no_peer_has_a_connection() {
     let (mut network, a, b) = Network::pair(RC);
     let remote = Remote { address: BASE, rkey: b.key };
     let sges = [a.sge(0, 8)];
@@ -90,7 +90,7 @@ fn a_host_that_shuts_down_says_when_nobody_has_a_connection_to_it_any_more() {
 }
 
 #[test]
-fn a_region_registered_anew_has_its_key_and_nothing_else_of_before() {
+fn a_reregistered_region_keeps_only_its_key() {
     let (mut network, a, b) = Network::pair(RC);
     let context = b.context;
     let device = &mut network.hosts[1].device;

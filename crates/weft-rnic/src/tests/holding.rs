@@ -1,4 +1,4 @@
-//! Limits of held payload with hosts that send the ends of messages and never their beginnings.
+//! Limits of held payload, with hosts that send the ends of messages and never their beginnings.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,12 +9,12 @@ use super::datagrams::{KEY, end, post, to};
 use super::network::{End, Fate, Network};
 use crate::*;
 
-/// Datagrams of four packets each. One sender's window is far smaller than its queue.
+/// Number of datagrams, of four packets each. One sender's window is far smaller than its queue.
 const DATAGRAMS: u64 = 60;
 
-/// Loses the first packet of messages from host 0, of at most `first` messages.
-fn lose_beginnings(network: &mut Network, first: usize) {
-    let mut left = first;
+/// Drops the first packets of messages from host 0, at most `max_packets` of them.
+fn lose_beginnings(network: &mut Network, max_packets: usize) {
+    let mut left = max_packets;
     network.rule = Box::new(move |on_link| {
         let begins = on_link.message().is_some_and(|message| message.offset == 0);
         if on_link.from == 0 && begins && left > 0 {
@@ -36,20 +36,20 @@ fn send_all(network: &mut Network, from: &End, datagram: Datagram) {
     }
 }
 
-/// Has `a` send datagrams whose first packets are lost; returns the largest number of bytes that host 1 held.
-fn most_held(network: &mut Network, a: &End, datagram: Datagram) -> usize {
+/// Has `a` send datagrams whose first packets are lost; returns the maximum number of bytes that host 1 held.
+fn max_held(network: &mut Network, a: &End, datagram: Datagram) -> usize {
     lose_beginnings(network, usize::MAX);
     send_all(network, a, datagram);
-    let mut most = 0;
+    let mut max = 0;
     for _ in 0..50 {
         network.run_for(Duration::from_micros(100));
-        most = most.max(held(network, 1));
+        max = max.max(held(network, 1));
     }
-    most
+    max
 }
 
 #[test]
-fn datagrams_that_nobody_is_to_take_are_dropped_with_their_first_packet() {
+fn datagrams_that_no_queue_pair_accepts_are_dropped_with_their_first_packet() {
     let wrong = |good: Datagram, rc: &End| {
         [
             Datagram { qkey: KEY + 1, ..good },
@@ -62,7 +62,7 @@ fn datagrams_that_nobody_is_to_take_are_dropped_with_their_first_packet() {
         let (a, b) = (end(&mut network, 0), end(&mut network, 1));
         let rc = network.end(1, Service::ReliableConnected);
         network.post_receive(&b, 1, &[b.sge(0, 1040)]);
-        assert_eq!(most_held(&mut network, &a, wrong(to(&b), &rc)[case]), 0, "case {case}");
+        assert_eq!(max_held(&mut network, &a, wrong(to(&b), &rc)[case]), 0, "case {case}");
     }
     let long = Limits { datagram_bytes: 999, ..Limits::default() };
     for (why, room, limits) in [
@@ -74,12 +74,12 @@ fn datagrams_that_nobody_is_to_take_are_dropped_with_their_first_packet() {
         network.limit(1, limits);
         let (a, b) = (end(&mut network, 0), end(&mut network, 1));
         room.into_iter().for_each(|room| network.post_receive(&b, 1, &[b.sge(0, room)]));
-        assert_eq!(most_held(&mut network, &a, to(&b)), 0, "{why}");
+        assert_eq!(max_held(&mut network, &a, to(&b)), 0, "{why}");
     }
 }
 
 #[test]
-fn a_host_without_datagram_queue_pairs_gives_nobody_a_connection_for_them() {
+fn a_host_without_datagram_queue_pairs_refuses_connections_for_datagrams() {
     let mut network = Network::new(2);
     let a = end(&mut network, 0);
     let rc = network.end(1, Service::ReliableConnected);
@@ -96,10 +96,10 @@ fn a_host_without_datagram_queue_pairs_gives_nobody_a_connection_for_them() {
 }
 
 #[test]
-fn a_peer_has_no_more_held_than_its_part_and_its_connection_goes_on() {
+fn held_bytes_stay_within_a_peers_limit_and_its_connection_continues() {
     let mut network = Network::new(3);
-    let part = 20_000;
-    let limits = Limits { held_bytes: 30_000, held_bytes_per_peer: part, ..Limits::default() };
+    let limit = 20_000;
+    let limits = Limits { held_bytes: 30_000, held_bytes_per_peer: limit, ..Limits::default() };
     network.limit(2, limits);
     let (a, honest, b) = (end(&mut network, 0), end(&mut network, 1), end(&mut network, 2));
     let device = |network: &Network| {
@@ -114,7 +114,7 @@ fn a_peer_has_no_more_held_than_its_part_and_its_connection_goes_on() {
     for _ in 0..50 {
         network.run_for(Duration::from_micros(100));
         assert!(
-            device(&network).0 <= part + 1_000,
+            device(&network).0 <= limit + 1_000,
             "one entry may always be: {:?}",
             device(&network)
         );
@@ -136,21 +136,21 @@ fn a_peer_has_no_more_held_than_its_part_and_its_connection_goes_on() {
 }
 
 #[test]
-fn what_a_connection_had_held_is_given_back_with_it() {
+fn held_bytes_are_released_when_their_connection_ends() {
     let mut network = Network::new(2);
     let (a, b) = (end(&mut network, 0), end(&mut network, 1));
     for wr_id in 0..10 {
         network.post_receive(&b, wr_id, &[b.sge(0, 1040)]);
     }
-    assert!(most_held(&mut network, &a, to(&b)) > 0);
+    assert!(max_held(&mut network, &a, to(&b)) > 0);
     network.rule = Box::new(|_| Fate::Drop);
     network.run_for(Duration::from_secs(60));
     network.drain();
     assert_eq!((network.hosts[1].device.held_bytes(), held(&network, 1)), (0, 0));
 }
 
-/// Creates queue pairs on two hosts, of which the second may hold two packets; the first packets of the first 12 messages are
-/// lost.
+/// Posts 12 requests from one host to another, which may hold two packets; twelve first packets of messages are lost.
+/// Returns when all requests are completed.
 fn starved(service: Service, operation: impl Fn(u64, &End) -> Operation) -> (Network, End, End) {
     let mut network = Network::new(2);
     network.limit(1, Limits { held_bytes_per_peer: 1_000, ..Limits::default() });
@@ -179,7 +179,7 @@ fn starved(service: Service, operation: impl Fn(u64, &End) -> Operation) -> (Net
 
 /// The last packet of a WRITE waits for the others.
 #[test]
-fn a_reliable_peer_has_its_packets_declined_and_they_come_again() {
+fn packets_of_rc_are_declined_and_retransmitted() {
     let write = |at, b: &End| Operation::Write(b.remote(at));
     let (mut network, a, b) = starved(Service::ReliableConnected, write);
     let sent = network.memory(&a)[..12_000].to_vec();
@@ -188,7 +188,7 @@ fn a_reliable_peer_has_its_packets_declined_and_they_come_again() {
 
 /// A message of UC waits for those before it.
 #[test]
-fn an_unreliable_peer_loses_messages_and_its_connection_goes_on() {
+fn messages_of_uc_are_dropped_and_their_connection_continues() {
     let (mut network, a, b) = starved(Service::UnreliableConnected, |_, _| Operation::Send);
     let arrived = core::iter::from_fn(|| network.poll(&b)).count();
     assert!(arrived < 12);

@@ -16,12 +16,12 @@ const RC: Service = Service::ReliableConnected;
 
 type Captured = (Packet, RdmaHeader);
 
-/// Has `a` post a request whose packets are all captured before they reach `b`.
+/// Has `a` post a request; returns its packets, none of which reaches `b`.
 fn capture(network: &mut Network, a: &End, operation: Operation, length: u32) -> Vec<Captured> {
     let (Operation::Write(remote) | Operation::Atomic { remote, .. }) = operation else {
         unreachable!("no other is captured")
     };
-    // Connected, and acknowledged to the last packet.
+    // Afterwards the ends are connected, and no packet is in flight.
     let sges = [a.sge(0, 8)];
     let first = SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges));
     network.post(a, &first);
@@ -92,7 +92,7 @@ fn another_queue_pair_cannot_be_named() {
 }
 
 #[test]
-fn answers_to_nothing_and_operations_of_other_services_end_the_connection() {
+fn unexpected_responses_and_operations_of_other_services_end_the_connection() {
     for operation in [
         RdmaOpcode::RcReadResponse,
         RdmaOpcode::RcAcknowledge,
@@ -131,7 +131,7 @@ fn a_packet_without_rdma_header_ends_the_connection() {
 }
 
 #[test]
-fn queue_pairs_that_disagree_about_their_first_number_never_report_a_success() {
+fn queue_pairs_that_disagree_about_their_first_psn_never_report_a_success() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     network.join(&a, &b, |attributes| {
@@ -160,7 +160,7 @@ fn corrupt(seed: u64) -> super::network::Corruption {
 }
 
 #[test]
-fn whatever_a_peer_sends_only_what_it_may_write_is_written() {
+fn corrupted_packets_write_only_memory_that_the_peer_may_write() {
     let mut failed = 0;
     for seed in 0..300 {
         let mut network = Network::new(2);

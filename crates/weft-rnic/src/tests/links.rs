@@ -19,41 +19,41 @@ fn over_links(tests: &[fn()]) {
 }
 
 #[test]
-fn operations_do_what_they_do_over_the_network() {
+fn operations_work_as_over_the_network() {
     over_links(&[
-        operations::a_send_arrives_in_pieces_where_the_receive_request_says,
-        operations::words_come_with_their_messages,
-        operations::a_write_changes_the_bytes_named_and_no_others,
-        operations::a_read_brings_the_bytes_named,
-        operations::atomics_answer_with_what_was_there,
+        operations::a_send_is_scattered_over_its_receive_request,
+        operations::immediate_data_comes_with_its_message,
+        operations::a_write_changes_only_its_target,
+        operations::a_read_returns_the_requested_bytes,
+        operations::atomics_return_the_previous_value,
         operations::a_fence_waits_for_the_reads_before_it,
         operations::windows_are_bound_and_invalidated_by_work_requests,
-        operations::a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low,
-        operations::a_drained_send_queue_says_so_and_goes_on_afterwards,
+        operations::a_shared_queue_serves_several_queue_pairs_and_reports_its_limit,
+        operations::a_drained_send_queue_is_reported_and_can_resume,
         ordering::an_atomic_sees_the_writes_before_it_and_none_behind_it,
         ordering::receive_requests_complete_in_order_with_the_bytes_of_their_messages,
-        datagrams::a_datagram_comes_behind_the_route_header_with_its_sender,
-        datagrams::a_queue_pair_that_ends_takes_only_its_own_datagrams_along,
-        receives::a_shared_queue_that_runs_dry_loses_and_mixes_up_nothing,
-        receives::what_an_unreliable_queue_pair_receives_is_whole_and_in_order,
+        datagrams::a_datagram_follows_its_route_header_and_names_its_source,
+        datagrams::destroying_a_queue_pair_drops_only_its_own_datagrams,
+        receives::an_empty_shared_queue_loses_and_reorders_no_message,
+        receives::messages_of_uc_arrive_completely_and_in_order,
     ]);
 }
 
 #[test]
-fn what_may_not_be_is_refused_as_over_the_network() {
+fn forbidden_requests_are_refused_as_over_the_network() {
     over_links(&[
-        refusals::a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else,
-        refusals::a_queue_pair_allows_only_what_its_own_rights_do,
+        refusals::accesses_outside_key_bounds_rights_and_domain_are_refused,
+        refusals::the_rights_of_a_queue_pair_limit_its_peer,
         refusals::a_send_that_is_too_long_fails_at_both_ends,
         refusals::a_receive_requests_own_memory_must_be_writable,
-        refusals::a_receiver_that_is_not_ready_is_tried_again_until_it_is,
-        refusals::a_receiver_that_is_never_ready_is_given_up,
+        refusals::requests_are_retried_until_the_receiver_is_ready,
+        refusals::rnr_retries_are_limited,
         refusals::an_immediate_without_a_receive_request_waits_and_its_last_byte_with_it,
-        refusals::a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up,
-        refusals::unreliable_services_drop_what_they_refuse_and_go_on,
-        ordering::a_success_is_never_reported_for_what_was_refused,
-        endings::what_was_carried_out_is_a_success_though_its_queue_pair_is_gone,
-        datagrams::what_is_not_meant_or_has_no_room_is_dropped_in_silence,
+        refusals::a_connection_attempt_is_retried_before_requests_fail,
+        refusals::unreliable_services_drop_refused_messages_and_continue,
+        ordering::a_refused_request_is_never_reported_as_success,
+        endings::an_executed_request_succeeds_although_its_queue_pair_was_destroyed,
+        datagrams::unacceptable_datagrams_are_dropped_silently,
     ]);
 }
 
@@ -73,7 +73,7 @@ fn write<'a>(wr_id: u64, remote: Remote, sges: &'a [Sge]) -> SendRequest<'a> {
 }
 
 #[test]
-fn nothing_takes_the_network_where_there_is_a_link() {
+fn packets_use_the_link_where_there_is_one() {
     let (mut network, a, b) = pair();
     network.rule = Box::new(|_| panic!("a packet on the network"));
     network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
@@ -81,7 +81,7 @@ fn nothing_takes_the_network_where_there_is_a_link() {
 }
 
 /// Posts a request; returns `true` if its packet was sent in the call, and loses the packet.
-fn leaves_at_once(network: &mut Network, end: &End, request: &SendRequest<'_>) -> bool {
+fn is_transmitted_at_once(network: &mut Network, end: &End, request: &SendRequest<'_>) -> bool {
     let (now, mut left) = (network.now, false);
     let device = &mut network.hosts[end.host].device;
     device.post_send_and_transmit(now, end.qp, request, |_, _| left = true).unwrap();
@@ -89,7 +89,7 @@ fn leaves_at_once(network: &mut Network, end: &End, request: &SendRequest<'_>) -
 }
 
 #[test]
-fn what_is_one_packet_leaves_in_the_call_that_posts_it_and_nothing_overtakes() {
+fn a_request_of_one_packet_is_transmitted_in_the_call_that_posts_it() {
     let joined = || {
         let (mut network, a, b) = pair();
         network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
@@ -100,41 +100,41 @@ fn what_is_one_packet_leaves_in_the_call_that_posts_it_and_nothing_overtakes() {
     let (short, long) = ([a.sge(0, 10)], [a.sge(0, 65_025)]);
     let send = |sges| SendRequest::new(2, Operation::Send, Data::Gather(sges));
     let read = SendRequest::new(2, Operation::Read(b.remote(0)), Data::Gather(&short));
-    assert!(!leaves_at_once(&mut network, &a, &read), "it is answered");
-    assert!(!leaves_at_once(&mut network, &a, &send(&short)), "one is before it");
+    assert!(!is_transmitted_at_once(&mut network, &a, &read), "it is answered");
+    assert!(!is_transmitted_at_once(&mut network, &a, &send(&short)), "one is before it");
     let (mut network, a, _) = joined();
-    assert!(!leaves_at_once(&mut network, &a, &send(&long)), "two packets");
+    assert!(!is_transmitted_at_once(&mut network, &a, &send(&long)), "two packets");
     let (mut network, a, b) = joined();
     network.hosts[a.host].device.hold_link(link_to(b.host));
-    assert!(!leaves_at_once(&mut network, &a, &send(&short)), "no room");
+    assert!(!is_transmitted_at_once(&mut network, &a, &send(&short)), "no room");
     let (mut network, a, _) = joined();
     let foreign = [Sge { lkey: short[0].lkey ^ 1, ..short[0] }];
-    assert!(!leaves_at_once(&mut network, &a, &send(&foreign)), "not its memory");
+    assert!(!is_transmitted_at_once(&mut network, &a, &send(&foreign)), "not its memory");
     assert_eq!(network.outcomes(&a, 1), [(2, Status::LocalProtection)]);
     let (mut network, a, _) = joined();
-    assert!(leaves_at_once(&mut network, &a, &send(&short)));
+    assert!(is_transmitted_at_once(&mut network, &a, &send(&short)));
 }
 
-/// Returns how many requests were executed by leases of this end's memory.
-fn reached(network: &mut Network, end: &End) -> u64 {
+/// Returns the number of requests that were executed by leases of this end's host.
+fn executed_by_lease(network: &mut Network, end: &End) -> u64 {
     network.hosts[end.host].leases.used
 }
 
 #[test]
-fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
+fn a_peer_accesses_memory_directly_after_one_authorised_access() {
     for service in [RC, Service::UnreliableConnected] {
         let (mut network, a, b) = pair_of(service);
         network.fill(&a, 1);
         let sges = [a.sge(0, 100), a.sge(1000, 1900)];
         network.post(&a, &write(1, b.remote(0), &sges));
         assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
-        assert_eq!(reached(&mut network, &b), 0);
+        assert_eq!(executed_by_lease(&mut network, &b), 0);
         for wr_id in 2..6 {
             network.post(&a, &write(wr_id, b.remote(500 * wr_id), &sges));
         }
         let done = |wr_id| (wr_id, Status::Success);
         assert_eq!(network.outcomes(&a, 4), [2, 3, 4, 5].map(done));
-        assert_eq!(reached(&mut network, &b), 4);
+        assert_eq!(executed_by_lease(&mut network, &b), 4);
         let sent = network.memory(&a).to_vec();
         let expected = [&sent[..100], &sent[1000..2900]].concat();
         assert!(network.memory(&b)[2500..4500] == expected[..]);
@@ -153,26 +153,26 @@ fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
         network.post(&a, &SendRequest::new(wr_id, read, Data::Gather(&sges)));
         let read = network.completions(&a, 1)[0];
         assert_eq!((read.status, read.kind, read.length), (Status::Success, WorkKind::Read, 1000));
-        assert_eq!(reached(&mut network, &b), by_lease);
+        assert_eq!(executed_by_lease(&mut network, &b), by_lease);
     }
     let expected = network.memory(&b)[740..1040].to_vec();
     assert!(network.memory(&a)[2000..2300] == expected[..]);
 }
 
-/// A link carries many short requests faster than as many system calls.
+/// A link carries many short WRITEs faster than one system call for each.
 #[test]
-fn short_requests_in_a_long_row_go_over_the_link() {
+fn short_writes_of_a_long_burst_use_the_link() {
     let (mut network, a, b) = pair();
     network.fill(&a, 3);
     let written = |network: &mut Network, wr_ids: core::ops::Range<u64>, length| {
-        let before = reached(network, &b);
+        let before = executed_by_lease(network, &b);
         for wr_id in wr_ids.clone() {
             let sges = [a.sge(100 * wr_id, length)];
             network.post(&a, &write(wr_id, b.remote(100 * wr_id), &sges));
         }
         let done: Vec<_> = wr_ids.map(|wr_id| (wr_id, Status::Success)).collect();
         assert_eq!(network.outcomes(&a, done.len()), done);
-        reached(network, &b) - before
+        executed_by_lease(network, &b) - before
     };
     assert_eq!(written(&mut network, 0..1, 100), 0);
     assert_eq!(written(&mut network, 1..41, 100), 8, "the beginning of the row");
@@ -185,7 +185,7 @@ fn short_requests_in_a_long_row_go_over_the_link() {
 }
 
 #[test]
-fn what_a_lease_does_not_allow_is_refused_as_ever() {
+fn accesses_outside_a_lease_are_refused() {
     let cases: [fn(&End) -> Operation; 3] = [
         |b| Operation::Write(b.remote(LENGTH - 9)),
         |b| Operation::Write(Remote { address: BASE - 1, ..b.remote(0) }),
@@ -198,12 +198,12 @@ fn what_a_lease_does_not_allow_is_refused_as_ever() {
         assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
         network.post(&a, &SendRequest::new(2, operation(&b), Data::Gather(&sges)));
         assert_eq!(network.outcomes(&a, 1), [(2, Status::RemoteAccess)]);
-        assert_eq!(reached(&mut network, &b), 0);
+        assert_eq!(executed_by_lease(&mut network, &b), 0);
     }
 }
 
 #[test]
-fn what_was_taken_away_is_reached_by_nobody() {
+fn a_recalled_lease_grants_no_access() {
     let read_only = Attributes { access: Some(Access::REMOTE_READ), ..Attributes::default() };
     let takes: [fn(&mut Network, &End, &Attributes); 3] = [
         |network, b, _| network.hosts[b.host].device.deregister(b.key).unwrap(),
@@ -219,13 +219,13 @@ fn what_was_taken_away_is_reached_by_nobody() {
             network.post(&a, &write(wr_id, b.remote(0), &[a.sge(0, 10)]));
             assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::Success)]);
         }
-        assert_eq!(reached(&mut network, &b), 1);
+        assert_eq!(executed_by_lease(&mut network, &b), 1);
         let before = network.memory(&b).to_vec();
         take(&mut network, &b, &read_only);
         network.fill(&a, 3);
         network.post(&a, &write(3, b.remote(0), &[a.sge(0, 10)]));
         assert_eq!(network.outcomes(&a, 1), [(3, Status::RemoteAccess)]);
-        assert_eq!(reached(&mut network, &b), 1);
+        assert_eq!(executed_by_lease(&mut network, &b), 1);
         assert!(before == network.memory(&b));
     }
 }
@@ -241,13 +241,13 @@ fn a_request_waits_while_its_completion_has_no_room() {
         network.post(&a, &write(wr_id, b.remote(0), &[a.sge(0, 10)]));
         network.drain();
     }
-    assert_eq!(reached(&mut network, &b), 2, "two completions have room");
+    assert_eq!(executed_by_lease(&mut network, &b), 2, "two completions have room");
     let done = |wr_id| (wr_id, Status::Success);
     assert_eq!(network.outcomes(&a, 4), [2, 3, 4, 5].map(done));
 }
 
 #[test]
-fn a_link_that_goes_fails_what_goes_over_it_and_the_network_takes_its_place() {
+fn a_removed_link_fails_its_requests_and_the_network_replaces_it() {
     let (mut network, a, b) = pair();
     network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
@@ -264,7 +264,7 @@ fn a_link_that_goes_fails_what_goes_over_it_and_the_network_takes_its_place() {
 }
 
 #[test]
-fn a_queue_pair_whose_peer_died_asks_nobody_who_has_its_address_now() {
+fn a_queue_pair_does_not_contact_the_next_owner_of_its_exited_peers_address() {
     for service in [RC, Service::UnreliableConnected] {
         let (mut network, a, b) = pair_of(service);
         network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
@@ -279,7 +279,7 @@ fn a_queue_pair_whose_peer_died_asks_nobody_who_has_its_address_now() {
 }
 
 #[test]
-fn payload_that_is_lost_ends_its_connection_and_is_never_a_success() {
+fn lost_payload_ends_its_connection_and_is_never_a_success() {
     let (mut network, a, b) = pair();
     network.post_receive(&b, 7, &[b.sge(0, 1000)]);
     network.hosts[b.host].memory.loses_payload = true;
@@ -290,7 +290,7 @@ fn payload_that_is_lost_ends_its_connection_and_is_never_a_success() {
 }
 
 #[test]
-fn a_silent_neighbour_is_given_up_in_bounded_time() {
+fn a_peer_that_stops_responding_over_a_link_fails_requests_in_bounded_time() {
     let (mut network, a, b) = pair();
     network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);

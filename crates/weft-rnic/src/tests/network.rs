@@ -1,4 +1,4 @@
-//! Functions of the [swarm's network](crate::swarm) for tests: creation of ends, and completions.
+//! Helper functions of tests on the [swarm's network](crate::swarm): creation of ends, and completions.
 
 use weft_units::{Duration, Seed};
 use weft_wire::{MessageHeader, Packet};
@@ -22,7 +22,7 @@ impl Network {
         Self::with(hosts, &config())
     }
 
-    /// Replaces the device of a host by one with these limits.
+    /// Replaces the device of a host with one that has these limits.
     pub(super) fn limit(&mut self, host: usize, limits: Limits) {
         self.hosts[host].device = device(host as u64, config(), limits);
     }
@@ -113,7 +113,7 @@ impl Network {
         got
     }
 
-    /// Runs until the end has `count` completions, and returns their numbers and status.
+    /// Runs until the end has `count` completions, and returns their request numbers and status.
     pub(super) fn outcomes(&mut self, end: &End, count: usize) -> Vec<(u64, Status)> {
         let completions = self.completions(end, count);
         completions.iter().map(|completion| (completion.wr_id, completion.status)).collect()

@@ -17,7 +17,7 @@ fn gather(wr_id: u64, operation: Operation, sges: &[Sge]) -> SendRequest<'_> {
 }
 
 #[test]
-pub(super) fn a_send_arrives_in_pieces_where_the_receive_request_says() {
+pub(super) fn a_send_is_scattered_over_its_receive_request() {
     for service in [RC, UC] {
         let (mut network, a, b) = Network::pair(service);
         network.fill(&a, 1);
@@ -36,7 +36,7 @@ pub(super) fn a_send_arrives_in_pieces_where_the_receive_request_says() {
 }
 
 #[test]
-pub(super) fn words_come_with_their_messages() {
+pub(super) fn immediate_data_comes_with_its_message() {
     let (mut network, a, b) = Network::pair(RC);
     (0..3).for_each(|wr_id| network.post_receive(&b, wr_id, &[b.sge(0, 100)]));
     network.post(&a, &gather(0, Operation::SendWithImmediate(0xabcd), &[a.sge(0, 10)]));
@@ -54,7 +54,7 @@ pub(super) fn words_come_with_their_messages() {
 }
 
 #[test]
-pub(super) fn a_write_changes_the_bytes_named_and_no_others() {
+pub(super) fn a_write_changes_only_its_target() {
     for service in [RC, UC] {
         let (mut network, a, b) = Network::pair(service);
         network.fill(&a, 1);
@@ -68,7 +68,7 @@ pub(super) fn a_write_changes_the_bytes_named_and_no_others() {
 }
 
 #[test]
-pub(super) fn a_read_brings_the_bytes_named() {
+pub(super) fn a_read_returns_the_requested_bytes() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&b, 2);
     let sges = [a.sge(10, 1), a.sge(2000, 4999)];
@@ -81,7 +81,7 @@ pub(super) fn a_read_brings_the_bytes_named() {
 }
 
 #[test]
-pub(super) fn atomics_answer_with_what_was_there() {
+pub(super) fn atomics_return_the_previous_value() {
     let (mut network, a, b) = Network::pair(RC);
     network.memory(&b)[64..72].copy_from_slice(&40u64.to_ne_bytes());
     let remote = b.remote(64);
@@ -95,7 +95,7 @@ pub(super) fn atomics_answer_with_what_was_there() {
         swap(42, 8),
     ];
     for (number, operation) in (0..).zip(operations) {
-        // The answer of each goes to two pieces.
+        // The response of each is scattered over two entries.
         let at = 100 + 8 * number;
         network.post(&a, &gather(number, operation, &[a.sge(at, 3), a.sge(at + 3, 5)]));
     }
@@ -109,7 +109,7 @@ pub(super) fn atomics_answer_with_what_was_there() {
 }
 
 #[test]
-fn inline_data_is_taken_when_it_is_posted() {
+fn inline_data_is_copied_when_it_is_posted() {
     let (mut network, a, b) = Network::pair(RC);
     let mut data = *b"as it was";
     let write = Operation::Write(b.remote(0));
@@ -148,7 +148,7 @@ pub(super) fn a_fence_waits_for_the_reads_before_it() {
     network.fill(&b, 3);
     let there = network.memory(&b)[..4000].to_vec();
     network.post(&a, &gather(1, Operation::Read(b.remote(0)), &[a.sge(0, 4000)]));
-    // Sends back what the READ brings; without the fence it would be zeros.
+    // The WRITE sends the bytes that the READ returns; without the fence they would be zeros.
     let write = Operation::Write(b.remote(20_000));
     let sges = [a.sge(0, 4000)];
     network.post(&a, &SendRequest { fence: true, ..gather(2, write, &sges) });
@@ -157,19 +157,19 @@ pub(super) fn a_fence_waits_for_the_reads_before_it() {
 }
 
 #[test]
-fn no_more_reads_are_under_way_than_agreed() {
+fn reads_in_flight_stay_within_max_rd_atomic() {
     let (mut network, a, b) = Network::pair(RC);
     let requests = alloc::rc::Rc::new(core::cell::Cell::new((0i32, 0i32)));
     let seen = requests.clone();
     network.rule = Box::new(move |on_link| {
-        let (mut open, mut most) = seen.get();
+        let (mut open, mut max) = seen.get();
         match (on_link.from, on_link.message().map(|message| message.opcode)) {
             (0, Some(0x0c)) => open += 1,
             (1, Some(0x10)) => open -= 1,
             _ => {}
         }
-        most = most.max(open);
-        seen.set((open, most));
+        max = max.max(open);
+        seen.set((open, max));
         super::network::Fate::Pass
     });
     for wr_id in 0..30 {
@@ -203,7 +203,7 @@ pub(super) fn windows_are_bound_and_invalidated_by_work_requests() {
 }
 
 #[test]
-pub(super) fn a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low() {
+pub(super) fn a_shared_queue_serves_several_queue_pairs_and_reports_its_limit() {
     let mut network = Network::new(3);
     let ends = [network.end(0, RC), network.end(1, RC)];
     let server = network.end(2, RC);
@@ -241,7 +241,7 @@ pub(super) fn a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_lo
 }
 
 #[test]
-pub(super) fn a_drained_send_queue_says_so_and_goes_on_afterwards() {
+pub(super) fn a_drained_send_queue_is_reported_and_can_resume() {
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 9000)]));
     network.run_for(Duration::from_micros(30));

@@ -21,13 +21,13 @@ fn disorder(network: &mut Network, seed: u64) {
     let mut rng = Seed(seed).child("disorder", 0).rng();
     network.rule = Box::new(move |_| match rng.below(100) {
         0..5 => Fate::Drop,
-        5..10 => Fate::Twice,
+        5..10 => Fate::Duplicate,
         10..70 => Fate::Delay(Duration::from_nanos(rng.below(60_000))),
         _ => Fate::Pass,
     });
 }
 
-/// Returns the position, in the order of writes, of the last write to a byte.
+/// Returns the position of the last write to a byte, in the order of writes.
 fn written(network: &Network, offset: u64) -> usize {
     let holds =
         |place: &Place| (place.address..place.address + u64::from(place.len)).contains(&offset);
@@ -62,7 +62,7 @@ fn the_last_byte_of_a_write_is_written_last_and_writes_end_in_order() {
 }
 
 #[test]
-fn in_a_relaxed_region_a_write_waits_for_nothing_but_itself() {
+fn a_write_to_a_relaxed_region_does_not_wait_for_earlier_writes() {
     let (mut network, a, b) = Network::pair(RC);
     let access = every_right() | Access::RELAXED_ORDERING;
     let region = RegionRequest { owner: b.owner, address: 0, length: LENGTH, iova: BASE, access };
@@ -135,7 +135,7 @@ pub(super) fn receive_requests_complete_in_order_with_the_bytes_of_their_message
 }
 
 #[test]
-pub(super) fn a_success_is_never_reported_for_what_was_refused() {
+pub(super) fn a_refused_request_is_never_reported_as_success() {
     // Acknowledgements are fast and refusals are late.
     for seed in 0..20 {
         let (mut network, a, b) = Network::pair(RC);

@@ -49,7 +49,7 @@ fn nothing_is_pinned_before_the_first_dma_and_then_only_its_blocks() {
 }
 
 #[test]
-fn a_block_stays_until_its_last_user_has_done() {
+fn a_block_stays_pinned_until_its_last_user_releases_it() {
     let (mut pvdma, mut host) = (Pvdma::new(), Host::default());
     pvdma.dma(REGION, 0, 2 * MIB, &mut host).unwrap();
     pvdma.dma(OTHER, MIB, 2 * MIB, &mut host).unwrap();
@@ -64,7 +64,7 @@ fn a_block_stays_until_its_last_user_has_done() {
 }
 
 #[test]
-fn what_could_not_all_be_pinned_is_found_again_or_released() {
+fn a_partly_pinned_range_is_completed_or_released() {
     let (mut pvdma, mut host) = (Pvdma::new(), Host { limit: Some(2), ..Host::default() });
     let refused = pvdma.dma(REGION, 0, 8 * MIB, &mut host);
     assert_eq!(refused, Err(DmaError::Pinning(())));
@@ -78,7 +78,7 @@ fn what_could_not_all_be_pinned_is_found_again_or_released() {
 }
 
 #[test]
-fn random_users_leave_pinned_what_a_simple_count_says() {
+fn pinned_blocks_match_a_model_under_random_users() {
     let mut rng = Seed(5).rng();
     let (mut pvdma, mut host) = (Pvdma::new(), Host::default());
     let mut model: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
@@ -108,7 +108,7 @@ fn figure_5(space: DoorbellSpace) -> (Option<Meaning>, Meaning) {
     let mut guest = GuestSpace::new(64 * MIB, space);
     let mut pvdma = Pvdma::new();
     let (page, queue) = (2 * MIB, 2 * MIB + PAGE_BYTES);
-    // 1: an RDMA program starts, 2: the GPU's driver takes the page beside its doorbell.
+    // 1: an RDMA program starts. 2: the GPU's driver allocates the page beside its doorbell.
     pvdma.dma(RDMA, 8 * MIB, MIB, &mut guest).unwrap();
     let doorbell = guest.map_doorbell(DOORBELL, page).unwrap();
     assert_eq!(guest.to_processors(doorbell), Some(Meaning::Doorbell(DOORBELL)));
@@ -131,7 +131,7 @@ fn a_doorbell_among_memory_is_taken_for_a_command_queue() {
 }
 
 #[test]
-fn a_doorbell_in_a_region_of_its_own_is_not() {
+fn a_doorbell_in_the_io_region_is_not_taken_for_a_command_queue() {
     let memory = Meaning::Memory(2 * MIB / PAGE_BYTES);
     let (gpu, processor) = figure_5(DoorbellSpace::IoRegion);
     assert_eq!((gpu, processor), (Some(memory), memory));
@@ -146,7 +146,7 @@ fn rung_by_a_gpu(guest: &mut GuestSpace) -> (u64, Option<Meaning>) {
 }
 
 #[test]
-fn a_doorbell_that_comes_into_a_pinned_block_is_taken_for_memory() {
+fn a_doorbell_mapped_into_a_pinned_block_is_taken_for_memory() {
     let mut guest = GuestSpace::new(64 * MIB, DoorbellSpace::AmongMemory);
     let (doorbell, reached) = rung_by_a_gpu(&mut guest);
     assert_eq!(reached, Some(Meaning::Memory(doorbell / PAGE_BYTES)), "the ring is lost");

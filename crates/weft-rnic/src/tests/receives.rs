@@ -14,7 +14,7 @@ fn disorder(network: &mut Network, seed: u64) {
     let mut rng = Seed(seed).child("disorder", 0).rng();
     network.rule = Box::new(move |_| match rng.below(10) {
         0 => Fate::Drop,
-        1 => Fate::Twice,
+        1 => Fate::Duplicate,
         2..8 => Fate::Delay(Duration::from_nanos(rng.below(60_000))),
         _ => Fate::Pass,
     });
@@ -39,7 +39,7 @@ fn check(network: &mut Network, from: &End, to: &End, slot: u64, completion: &Co
 }
 
 #[test]
-pub(super) fn a_shared_queue_that_runs_dry_loses_and_mixes_up_nothing() {
+pub(super) fn an_empty_shared_queue_loses_and_reorders_no_message() {
     for seed in 0..20 {
         let mut network = Network::new(3);
         let clients = [network.end(0, RC), network.end(1, RC)];
@@ -107,7 +107,7 @@ fn a_failed_queue_pair_leaves_the_rest_of_a_shared_queue_alone() {
 }
 
 #[test]
-fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others() {
+fn a_receive_request_returns_to_the_shared_queue_when_its_sender_disconnects() {
     let mut network = Network::new(2);
     let (client, server) = (network.end(0, RC), network.end(1, RC));
     let device = &mut network.hosts[1].device;
@@ -141,7 +141,7 @@ fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others(
 }
 
 #[test]
-fn payload_that_is_lost_leaves_the_shared_request_to_others() {
+fn a_receive_request_returns_to_the_shared_queue_when_payload_is_lost() {
     let mut network = Network::new(2);
     let (client, other, server) = (network.end(0, RC), network.end(0, RC), network.end(1, RC));
     let device = &mut network.hosts[1].device;
@@ -162,7 +162,7 @@ fn payload_that_is_lost_leaves_the_shared_request_to_others() {
 }
 
 #[test]
-pub(super) fn what_an_unreliable_queue_pair_receives_is_whole_and_in_order() {
+pub(super) fn messages_of_uc_arrive_completely_and_in_order() {
     let mut lost = 0;
     for seed in 0..20 {
         let (mut network, a, b) = Network::pair(Service::UnreliableConnected);

@@ -15,7 +15,7 @@ fn gather(wr_id: u64, operation: Operation, sges: &[Sge]) -> SendRequest<'_> {
     SendRequest::new(wr_id, operation, Data::Gather(sges))
 }
 
-/// Registers the same memory with other rights, or in another domain.
+/// Registers the same memory with other rights, or in another domain; returns the key.
 fn register(network: &mut Network, end: &End, domain: ProtectionDomain, access: Access) -> u32 {
     let region = RegionRequest { owner: end.owner, address: 0, length: LENGTH, iova: BASE, access };
     network.hosts[end.host].device.register(domain, &region).unwrap()
@@ -49,13 +49,13 @@ fn assert_refused(
         "{operation:?}"
     );
     assert_eq!(network.hosts[a.host].device.query_qp(a.qp).unwrap().0, State::Error);
-    let unharmed = |got: &[u8]| {
-        // The WRITE behind is allowed, and may have been placed before the refusal.
+    let is_unchanged = |got: &[u8]| {
+        // The WRITE behind it is allowed, and may have been placed before the refusal.
         (0..got.len())
             .filter(|&at| got[at] != expected[at])
             .all(|at| (51_000..51_600).contains(&at))
     };
-    assert!(unharmed(network.memory(b)), "{operation:?} wrote");
+    assert!(is_unchanged(network.memory(b)), "{operation:?} wrote");
 }
 
 /// Runs until half of a message of 60,000 bytes has arrived.
@@ -66,7 +66,7 @@ fn run_half(network: &mut Network, host: usize) {
 }
 
 #[test]
-pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else() {
+pub(super) fn accesses_outside_key_bounds_rights_and_domain_are_refused() {
     let read_only = Access::REMOTE_READ;
     let write_only = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     type Target = fn(&mut Network, &End) -> Remote;
@@ -86,10 +86,10 @@ pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing
         Remote { rkey, ..b.remote(0) }
     };
     for target in [wrong_key, no_key, past_end, before_start, wraps, gone, foreign] {
-        for which in 0..3 {
+        for kind in 0..3 {
             let (mut network, a, b) = Network::pair(RC);
             let remote = target(&mut network, &b);
-            let operation = match which {
+            let operation = match kind {
                 0 => Operation::Write(remote),
                 1 => Operation::Read(remote),
                 _ => Operation::WriteWithImmediate(remote, 1),
@@ -101,11 +101,11 @@ pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing
             assert!(network.hosts[1].events.contains(&error), "{operation:?}");
         }
     }
-    for (access, which) in [(read_only, 0), (write_only, 1), (read_only, 2), (write_only, 2)] {
+    for (access, kind) in [(read_only, 0), (write_only, 1), (read_only, 2), (write_only, 2)] {
         let (mut network, a, b) = Network::pair(RC);
         let rkey = register(&mut network, &b, b.domain, access);
         let remote = Remote { rkey, ..b.remote(0) };
-        let (operation, length) = match which {
+        let (operation, length) = match kind {
             0 => (Operation::Write(remote), 600),
             1 => (Operation::Read(remote), 600),
             _ => (Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }, 8),
@@ -115,8 +115,8 @@ pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing
 }
 
 #[test]
-pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
-    for which in 0..3 {
+pub(super) fn the_rights_of_a_queue_pair_limit_its_peer() {
+    for kind in 0..3 {
         let mut network = Network::new(2);
         let (a, b) = (network.end(0, RC), network.end(1, RC));
         network.join(&a, &b, |_| ());
@@ -127,7 +127,7 @@ pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
         };
         network.modify(&b, &nothing);
         let remote = b.remote(0);
-        let (operation, length) = match which {
+        let (operation, length) = match kind {
             0 => (Operation::Write(remote), 600),
             1 => (Operation::Read(remote), 600),
             _ => (Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }, 8),
@@ -138,7 +138,7 @@ pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_invalid() {
+fn invalid_requests_are_refused() {
     let (mut network, a, b) = Network::pair(RC);
     let unaligned =
         Operation::Atomic { remote: b.remote(4), operation: AtomicOperation::FetchAdd { add: 1 } };
@@ -180,7 +180,7 @@ pub(super) fn a_receive_requests_own_memory_must_be_writable() {
 }
 
 #[test]
-fn a_requests_own_memory_is_checked_too() {
+fn the_local_memory_of_a_request_is_checked() {
     for (operation, access, length, status) in [
         (0, Access::LOCAL_WRITE, 9, Status::Success),
         (0, Access::NONE, 9, Status::Success),
@@ -219,7 +219,7 @@ fn a_window_that_cannot_be_bound_fails_its_request() {
 }
 
 #[test]
-pub(super) fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
+pub(super) fn requests_are_retried_until_the_receiver_is_ready() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&a, 1);
     for wr_id in 0..5 {
@@ -246,7 +246,7 @@ pub(super) fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
 }
 
 #[test]
-pub(super) fn a_receiver_that_is_never_ready_is_given_up() {
+pub(super) fn rnr_retries_are_limited() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     network.join(&a, &b, |attributes| {
@@ -275,7 +275,7 @@ pub(super) fn an_immediate_without_a_receive_request_waits_and_its_last_byte_wit
 }
 
 #[test]
-fn a_peer_that_is_gone_is_given_up_in_bounded_time() {
+fn a_peer_that_stops_responding_fails_requests_in_bounded_time() {
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 10)]));
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
@@ -287,7 +287,7 @@ fn a_peer_that_is_gone_is_given_up_in_bounded_time() {
 }
 
 #[test]
-pub(super) fn a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up() {
+pub(super) fn a_connection_attempt_is_retried_before_requests_fail() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     network.ready_to_receive(&a, &b, |_| ());
@@ -308,7 +308,7 @@ pub(super) fn a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up() {
 }
 
 #[test]
-fn queue_pairs_end_in_any_order_and_the_other_side_is_told() {
+fn queue_pairs_end_in_any_order_and_the_peer_is_notified() {
     let (mut network, a, b) = Network::pair(RC);
     (0..3).for_each(|wr_id| network.post_receive(&b, wr_id, &[b.sge(0, 1000)]));
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 60_000)]));
@@ -332,7 +332,7 @@ fn queue_pairs_end_in_any_order_and_the_other_side_is_told() {
 }
 
 #[test]
-fn what_a_process_leaves_behind_is_reclaimed_and_its_peer_is_told() {
+fn objects_of_an_exited_process_are_reclaimed_and_its_peer_is_notified() {
     let (mut network, a, b) = Network::pair(RC);
     let (other, tenant) = (network.end(0, RC), network.end(1, RC));
     network.join(&other, &tenant, |_| ());
@@ -359,7 +359,7 @@ fn what_a_process_leaves_behind_is_reclaimed_and_its_peer_is_told() {
 }
 
 #[test]
-fn memory_taken_away_under_a_request_is_not_touched_again() {
+fn memory_deregistered_during_a_request_is_not_accessed() {
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 60_000)]));
     run_half(&mut network, 1);
@@ -387,7 +387,7 @@ fn memory_taken_away_under_a_request_is_not_touched_again() {
 }
 
 #[test]
-pub(super) fn unreliable_services_drop_what_they_refuse_and_go_on() {
+pub(super) fn unreliable_services_drop_refused_messages_and_continue() {
     let (mut network, a, b) = Network::pair(UC);
     network.fill(&a, 1);
     let wrong = Remote { rkey: b.key ^ 1, ..b.remote(0) };
@@ -411,7 +411,7 @@ pub(super) fn unreliable_services_drop_what_they_refuse_and_go_on() {
 }
 
 #[test]
-fn an_overrun_completion_queue_takes_its_queue_pairs_with_it() {
+fn an_overrun_completion_queue_fails_its_queue_pairs() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     let small = network.hosts[0].device.create_cq(a.context, 1).unwrap();

@@ -25,7 +25,7 @@ fn distinct(devices: &[VirtualDevice]) -> bool {
 }
 
 #[test]
-fn thousands_come_and_go_each_with_a_domain_and_a_doorbell_of_its_own() {
+fn ten_thousand_virtual_devices_have_distinct_domains_and_doorbells() {
     let mut device = device(1, config(), Limits::default());
     let mut live: Vec<_> =
         (0..10_000).map(|guest| device.create_virtual(guest, &[]).unwrap()).collect();
@@ -50,7 +50,7 @@ fn thousands_come_and_go_each_with_a_domain_and_a_doorbell_of_its_own() {
 }
 
 #[test]
-fn one_too_many_is_refused_and_leaves_nothing_behind() {
+fn a_virtual_device_over_the_limit_is_refused_without_effect() {
     let limits = Limits { contexts: 3, protection_domains: 2, ..Limits::default() };
     let endpoint = EndpointConfig {
         transport: config(),
@@ -100,7 +100,7 @@ fn a_queue_pairs_number_says_nothing_of_others() {
 
 /// Owners send one tenant's packets from that tenant's address, independent of others.
 #[test]
-fn every_packet_says_whose_it_is() {
+fn every_packet_names_its_context() {
     let mut network = Network::new(2);
     let datagrams = [(); 2].map(|()| datagrams::end(&mut network, 0));
     let (a, b) = (network.end(0, RC), network.end(1, RC));
@@ -130,7 +130,7 @@ fn every_packet_says_whose_it_is() {
 }
 
 #[test]
-fn connections_for_datagrams_go_with_their_context() {
+fn connections_for_datagrams_close_with_their_context() {
     let mut network = Network::new(2);
     let (a, b) = (datagrams::end(&mut network, 0), datagrams::end(&mut network, 1));
     network.post_receive(&b, 1, &[b.sge(0, 1040)]);
@@ -171,7 +171,7 @@ fn tenants() -> (Network, End, [(Doorbell, End); 2]) {
 }
 
 #[test]
-fn another_tenants_key_opens_nothing() {
+fn another_tenants_key_gives_no_access() {
     let of_the_other = |other: &End| Remote { address: BASE, rkey: other.key };
     let operations: [fn(Remote) -> Operation; 3] = [Operation::Write, Operation::Read, |remote| {
         Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }
@@ -218,7 +218,7 @@ fn a_doorbell_starts_queue_pairs_of_its_virtual_device_only() {
 }
 
 #[test]
-fn handles_are_of_the_virtual_device_that_made_them() {
+fn handles_belong_to_the_virtual_device_that_created_them() {
     let (mut network, _, [(_, own), (_, other)]) = tenants();
     let device = &mut network.hosts[1].device;
     let srq = device.create_srq(own.domain, 4, 1).unwrap();
@@ -241,7 +241,7 @@ fn handles_are_of_the_virtual_device_that_made_them() {
 }
 
 #[test]
-fn a_tenant_that_ends_at_work_takes_nothing_of_anothers_with_it() {
+fn destroying_a_virtual_device_during_a_write_affects_no_other() {
     let mut network = Network::new(2);
     let peers = [network.end(0, RC), network.end(0, RC)];
     let tenants = [1, 2].map(|guest| network.tenant(1, guest, RC).1);

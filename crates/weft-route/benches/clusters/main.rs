@@ -31,9 +31,10 @@ fn clock() -> Clock {
 }
 
 fn main() {
-    let asked: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let requested: Vec<usize> =
+        std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     for (number, setup) in rows().into_iter().enumerate() {
-        if !asked.is_empty() && !asked.contains(&number) {
+        if !requested.is_empty() && !requested.contains(&number) {
             continue;
         }
         let began = clock();

@@ -105,8 +105,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) const fn count(&mut self, what: EventKind) {
-        let counter = match what {
+    pub(super) const fn count(&mut self, kind: EventKind) {
+        let counter = match kind {
             EventKind::Alarm => &mut self.alarms,
             EventKind::Move => &mut self.moves,
             EventKind::Kept => &mut self.kept,
@@ -119,7 +119,7 @@ impl Stats {
     }
 }
 
-/// An event, for logs and pages.
+/// An event, for logs and for the controller's page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The time in nanoseconds.

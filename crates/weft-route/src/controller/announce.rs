@@ -75,9 +75,9 @@ impl Candidates {
 }
 
 impl Controller {
-    /// Plans source ports for a job's flows: weft-plan's search for the least busy path among those drawn, on top of the
-    /// load expected on links and of the job's flows before. A job of the same name is replaced, and its earlier load
-    /// does not count.
+    /// Plans source ports for a job's flows. For each flow it draws ports and takes the first whose path is not too
+    /// full, or else the least busy ([`least_busy`]), given the load expected on links and the job's flows planned so
+    /// far. A job of the same name is replaced, and its earlier load does not count.
     ///
     /// # Errors
     /// Returns the fault of the job, or the first flow that cannot be sent; then nothing has changed.
@@ -146,9 +146,9 @@ impl Controller {
         let mut chosen = Vec::with_capacity(pairs.len());
         let mut fullest = (0, LinkId(0));
         let mut candidates = Candidates::default();
-        for (first, some) in (0..).step_by(FLOWS_AT_A_TIME).zip(pairs.chunks(FLOWS_AT_A_TIME)) {
+        for (first, chunk) in (0..).step_by(FLOWS_AT_A_TIME).zip(pairs.chunks(FLOWS_AT_A_TIME)) {
             candidates.clear();
-            for (flow, pair) in (first..).zip(some) {
+            for (flow, pair) in (first..).zip(chunk) {
                 if pair.src.is_ipv4() != pair.dst.is_ipv4() {
                     return Err(JobError::Families { flow, pair: *pair });
                 }
@@ -157,13 +157,13 @@ impl Controller {
                 candidates.add(pair, (cable, start), drawn, entropy);
             }
             self.follow(&mut candidates, loads);
-            for ((flow, pair), (cable, range)) in (first..).zip(some).zip(&candidates.senders) {
+            for ((flow, pair), (cable, range)) in (first..).zip(chunk).zip(&candidates.senders) {
                 let paths = &candidates.paths[range.clone()];
                 let arriving = paths.iter().zip(&candidates.flows[range.clone()]);
                 let arriving = arriving.filter(|(path, _)| path.arrives());
                 let cost = |path: &Path| self.cost(path, pair.rate.as_bps(), loads);
                 let found = least_busy(arriving.map(|it| (cost(it.0), it)), limit);
-                let Some((path, &(_, of))) = found else {
+                let Some((path, &(_, flow_of_path))) = found else {
                     let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
                     return Err(JobError::NoWay { flow, outcome });
                 };
@@ -172,13 +172,13 @@ impl Controller {
                     *load = load.saturating_add(pair.rate.as_bps());
                     fullest = fullest.max((per_mille(*load, &self.fabric, link), link));
                 }
-                chosen.push(JobFlow { flow: of, cable: *cable, rate: pair.rate });
+                chosen.push(JobFlow { flow: flow_of_path, cable: *cable, rate: pair.rate });
             }
         }
         Ok((chosen, fullest))
     }
 
-    /// Follows all candidates, though the first may suffice: all together take little longer than one.
+    /// Looks up the paths of all candidates, though the first may suffice: all together take little longer than one.
     fn follow(&self, candidates: &mut Candidates, loads: &[u64]) {
         self.fabric.paths(candidates.flows.iter().map(|(start, flow)| (*start, flow)), |path| {
             path.links().iter().for_each(|&link| {
@@ -198,7 +198,7 @@ impl Controller {
         let full = inner
             .iter()
             .map(|&link| per_mille(loads[link.index()].saturating_add(rate), &self.fabric, link));
-        full.fold((0, 0u32), |(most, sum), full| (most.max(full), sum.saturating_add(full)))
+        full.fold((0, 0u32), |(fullest, sum), full| (fullest.max(full), sum.saturating_add(full)))
     }
 
     /// Returns the load to expect on each link without the job `name`, in bits per second: at least the measured load

@@ -101,7 +101,7 @@ pub enum JobError {
         /// The flow.
         pair: Pair,
     },
-    /// A flow that arrives with no tried port.
+    /// A flow that arrives with none of the tried ports.
     #[error("flow {flow}: {outcome}")]
     NoWay {
         /// The flow's index in the job.
@@ -128,7 +128,7 @@ impl Job {
     /// Checks that a name is valid for a job.
     ///
     /// # Errors
-    /// Returns [`JobError::Name`].
+    /// Returns [`JobError::Name`] if it is not valid.
     pub fn check_name(name: &str) -> Result<(), JobError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
         let is_name = (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(fits);
@@ -174,8 +174,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Updates which jobs were sampled, and discards those that were not sampled for long: their owners ended without
-    /// a withdrawal.
+    /// Marks jobs that were sampled as begun, and discards jobs that were not sampled for long, because their owners
+    /// ended without a withdrawal.
     pub(super) fn watch_jobs(&mut self, index: u64, now: Instant) {
         let mut jobs = core::mem::take(&mut self.jobs);
         let span = self.config.alarm.windows(self.config.forget);
@@ -199,12 +199,13 @@ impl Controller {
 
     /// Returns a recent window in which a job's packets were sampled, if there is one.
     fn last_sampled(&self, job: &Job) -> Option<u64> {
-        let some = job.flows.iter().step_by(job.flows.len() / MAX_FLOWS_LOOKED_UP + 1);
-        some.filter_map(|it| {
-            let path = self.fabric.path_from(self.start_of(it)?, &it.flow);
-            path.links().iter().find_map(|&link| self.suspects.last_sampled(link, it.flow))
-        })
-        .next()
+        let flows = job.flows.iter().step_by(job.flows.len() / MAX_FLOWS_LOOKED_UP + 1);
+        flows
+            .filter_map(|it| {
+                let path = self.fabric.path_from(self.start_of(it)?, &it.flow);
+                path.links().iter().find_map(|&link| self.suspects.last_sampled(link, it.flow))
+            })
+            .next()
     }
 
     /// Returns the start of a flow's path; `None` if its sender is gone or has fewer cables than before.

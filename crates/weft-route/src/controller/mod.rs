@@ -8,7 +8,7 @@
 //! A move passes the stages *applying → reading → verifying → kept*, or goes from any of them to *undoing*. It is
 //! verified twice: by the tables that were read back, its flows must go as planned without filling a link; and in the
 //! next whole window, the links concerned must have fewer marks per byte. A move that was undone is not tried again for
-//! a while, and a port gets at most ten rounds per alarm.
+//! a while, and a port gets at most [`ControllerConfig::rounds`] rounds per alarm.
 //!
 //! [`handle_report`]: Controller::handle_report
 //! [`handle_sample`]: Controller::handle_sample
@@ -124,7 +124,7 @@ pub struct Controller {
     episodes: BTreeMap<LinkId, Episode>,
     /// By router, the number of refusals in a row, and the time in nanoseconds until which it gets no moves.
     refusals: BTreeMap<String, (u32, u64)>,
-    /// The doubts that were reported in this window.
+    /// The links and kinds of ignored reports and samples for which this window already has an event.
     doubted: BTreeSet<(LinkId, &'static str)>,
     stats: Stats,
     actions: VecDeque<Action>,
@@ -237,7 +237,7 @@ impl Controller {
                 self.actions.push_back(Action::Read { router: key.0 })
             }
             (Stage::Applying { .. }, Err(why)) => self.refused(&key, &why, now),
-            // A move to be undone stays so: the change will be sent again.
+            // The move is still to be undone: the change is sent again when it is overdue.
             (Stage::Undoing { .. }, Err(why)) => {
                 let text = format!("refuses to undo {}: {why}", key.1);
                 self.emit(EventKind::Refused, Subject::of_move(&key.0, id), text, now);
@@ -266,13 +266,13 @@ impl Controller {
         let window = self.config.alarm.window.as_nanos();
         let end = self.next_window.map(|index| index.saturating_add(1).saturating_mul(window));
         let end = end.map(|end| Instant::from_nanos(end) + self.config.grace);
-        let waits = self.moves.values().filter_map(|it| match it.stage {
+        let deadlines = self.moves.values().filter_map(|it| match it.stage {
             Stage::Applying { since } | Stage::Reading { since } | Stage::Undoing { since, .. } => {
                 Some(Instant::from_nanos(since) + self.config.answer_within)
             }
             _ => None,
         });
-        waits.chain(end).min()
+        deadlines.chain(end).min()
     }
 
     /// Returns the next action for the owner to carry out.
@@ -301,7 +301,7 @@ impl Controller {
     }
 
     fn on_alarm_change(&mut self, change: Change, now: Instant) {
-        let (link, what, text) = match change {
+        let (link, kind, text) = match change {
             Change::Raised(link, alarm) => {
                 let text =
                     format!("{} alarm, {} marks in a window", alarm.level.name(), alarm.marks);
@@ -320,7 +320,7 @@ impl Controller {
             }
         };
         let (router, port) = self.port_name(link);
-        self.emit(what, Subject { router, port, id: None }, text, now);
+        self.emit(kind, Subject { router, port, id: None }, text, now);
     }
 
     fn doubt(&mut self, link: LinkId, doubt: TelemetryError, at: Instant) {
@@ -336,10 +336,10 @@ impl Controller {
         }
     }
 
-    fn emit(&mut self, what: EventKind, subject: Subject, text: String, now: Instant) {
-        self.stats.count(what);
+    fn emit(&mut self, kind: EventKind, subject: Subject, text: String, now: Instant) {
+        self.stats.count(kind);
         let Subject { router, port, id } = subject;
-        self.events.push_back(Event { at: now.as_nanos(), what, router, port, id, text });
+        self.events.push_back(Event { at: now.as_nanos(), what: kind, router, port, id, text });
     }
 
     fn port_name(&self, link: LinkId) -> (String, String) {

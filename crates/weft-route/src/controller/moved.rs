@@ -141,7 +141,7 @@ pub(super) fn members<'a>(router: &'a Router, route: &Route) -> Option<&'a [Memb
 
 /// Returns `true` if two sets of next hops have the same ports with the same weights, in any order: the kernel and FRR
 /// use different orders.
-pub(super) fn alike(a: &[Member], b: &[Member]) -> bool {
+pub(super) fn have_same_ports(a: &[Member], b: &[Member]) -> bool {
     let key = |members: &[Member]| {
         let mut key: Vec<_> = members.iter().map(|it| (it.port.clone(), it.weight)).collect();
         key.sort_unstable();
@@ -165,6 +165,7 @@ pub(super) struct Barred {
 pub(super) struct Episode {
     pub(super) link: LinkId,
     pub(super) rounds: u32,
-    /// The text of its last event, so that it is not repeated.
-    pub(super) said: String,
+    /// The text of its last event; an equal text is not emitted again.
+    #[serde(rename = "said")]
+    pub(super) last_text: String,
 }

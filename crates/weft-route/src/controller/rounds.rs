@@ -8,7 +8,7 @@ use core::fmt;
 
 use weft_units::Instant;
 
-use super::moved::{Barred, alike};
+use super::moved::{Barred, have_same_ports};
 use super::{Action, Controller, Episode, Estimate, EventKind, Move, Stage, Subject};
 use crate::alarm::Level;
 use crate::fabric::{End, LinkId, RouterId};
@@ -25,7 +25,7 @@ use crate::suspects::Suspect;
 struct Excluded<'a> {
     /// Routers whose route changed recently, or that are about to get flows, with the number of the move.
     routers: BTreeMap<RouterId, u64>,
-    /// Routers whose tables are not yet known to be as ordered.
+    /// Routers that have not yet confirmed a change by their tables.
     in_change: BTreeSet<RouterId>,
     /// Flows that were moved.
     flows: BTreeSet<&'a Flow>,
@@ -189,7 +189,7 @@ impl Controller {
         }
         let is_barred = |router: &str, prefix, members: &[Member]| {
             let same = |it: &Barred| {
-                it.router == router && it.prefix == prefix && alike(&it.members, members)
+                it.router == router && it.prefix == prefix && have_same_ports(&it.members, members)
             };
             self.barred.iter().any(same)
         };
@@ -318,12 +318,12 @@ impl Controller {
         });
     }
 
-    fn emit_once(&mut self, link: LinkId, what: EventKind, text: String, now: Instant) {
+    fn emit_once(&mut self, link: LinkId, kind: EventKind, text: String, now: Instant) {
         let (router, port) = self.port_name(link);
         let episode = self.episodes.entry(link).or_default();
-        if episode.said != text {
-            episode.said.clone_from(&text);
-            self.emit(what, Subject { router, port, id: None }, text, now);
+        if episode.last_text != text {
+            episode.last_text.clone_from(&text);
+            self.emit(kind, Subject { router, port, id: None }, text, now);
         }
     }
 }

@@ -38,7 +38,8 @@ pub struct State {
 struct Measured {
     episodes: Vec<Episode>,
     alarms: Vec<(LinkId, Alarm)>,
-    lately: Vec<(u32, VecDeque<u64>)>,
+    #[serde(rename = "lately")]
+    recent_windows: Vec<(u32, VecDeque<u64>)>,
     ports: Vec<(LinkId, History)>,
     samples: Vec<(LinkId, Flow, Tally)>,
 }
@@ -67,20 +68,20 @@ const LAST_WINDOW: u64 = 1 << 62;
 impl State {
     /// Returns every window index in the state.
     fn windows(&self) -> impl Iterator<Item = u64> + '_ {
-        let Measured { alarms, lately, ports, samples, .. } = &self.measured;
+        let Measured { alarms, recent_windows, ports, samples, .. } = &self.measured;
         let moves = self.moves.iter().flat_map(|it| match it.stage {
             Stage::Verifying { window } => [it.seen, window],
             _ => [it.seen, it.seen],
         });
         let alarms = alarms.iter().flat_map(|(_, it)| [it.since, it.window]);
-        let lately = lately.iter().flat_map(|(_, times)| times.iter().copied());
+        let recent_windows = recent_windows.iter().flat_map(|(_, times)| times.iter().copied());
         let ports = ports.iter().flat_map(|(_, it)| it.indices());
         let samples = samples.iter().flat_map(|(_, _, it)| it.indices());
         self.next_window
             .into_iter()
             .chain(moves)
             .chain(alarms)
-            .chain(lately)
+            .chain(recent_windows)
             .chain(ports)
             .chain(samples)
     }
@@ -104,11 +105,13 @@ impl Controller {
 
     fn measured(&self) -> Measured {
         let (ports, tallies) = (self.telemetry.histories().iter(), self.suspects.tallies().iter());
-        let lately = self.alarms.lately().iter();
+        let recent_windows = self.alarms.recent_windows().iter();
         Measured {
             episodes: self.episodes.values().cloned().collect(),
             alarms: self.alarms.raised().iter().map(|(&link, &alarm)| (link, alarm)).collect(),
-            lately: lately.map(|(router, times)| (router.0, times.clone())).collect(),
+            recent_windows: recent_windows
+                .map(|(router, times)| (router.0, times.clone()))
+                .collect(),
             ports: ports.map(|(&link, history)| (link, history.clone())).collect(),
             samples: tallies
                 .flat_map(|(&link, flows)| {
@@ -154,13 +157,13 @@ impl Controller {
     }
 
     fn restore_measured(&mut self, measured: Measured) -> Result<(), StateError> {
-        let Measured { episodes, alarms, lately, ports, samples } = measured;
+        let Measured { episodes, alarms, recent_windows, ports, samples } = measured;
         let links = self.fabric.links();
         let routers = self.fabric.router_ids().count();
         let known = |link: &LinkId| link.index() < links;
         let is_whole = episodes.iter().all(|it| known(&it.link))
             && alarms.iter().all(|(link, _)| known(link))
-            && lately.iter().all(|(router, _)| (*router as usize) < routers)
+            && recent_windows.iter().all(|(router, _)| (*router as usize) < routers)
             && ports.iter().all(|(link, _)| known(link))
             && samples
                 .iter()
@@ -169,8 +172,9 @@ impl Controller {
             return Err(StateError::Damaged("it names a link that the fabric does not have"));
         }
         self.episodes = episodes.into_iter().map(|it| (it.link, it)).collect();
-        let lately = lately.into_iter().map(|(router, times)| (RouterId(router), times)).collect();
-        self.alarms.restore(alarms.into_iter().collect(), lately);
+        let recent_windows =
+            recent_windows.into_iter().map(|(router, times)| (RouterId(router), times)).collect();
+        self.alarms.restore(alarms.into_iter().collect(), recent_windows);
         ports.into_iter().for_each(|(link, history)| self.telemetry.restore(link, history));
         for (link, flow, tally) in samples {
             self.suspects.restore(link, flow, tally);

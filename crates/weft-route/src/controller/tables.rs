@@ -1,4 +1,4 @@
-//! The comparison of tables that were read again with moves: pending moves, changes by others, failed links.
+//! The comparison of newly read tables with the moves: pending moves, changes by others, failed links.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::moved::{alike, members, steered};
+use super::moved::{have_same_ports, members, steered};
 use super::rounds::ports;
 use super::{Controller, Estimate, EventKind, Move, Stage, Subject};
 use crate::fabric::{End, Fabric, LinkId};
@@ -145,15 +145,15 @@ impl Controller {
 
     /// Compares a router's steered routes with those that its moves expect.
     fn compare(&mut self, name: &str, now: Instant) {
-        let Some(number) = self.fabric.find(name) else { return };
+        let Some(router_id) = self.fabric.find(name) else { return };
         let of_router: Vec<(String, Prefix)> =
             self.moves.keys().filter(|(router, _)| router == name).cloned().collect();
         for key in of_router {
-            let router = self.fabric.router(number);
+            let router = self.fabric.router(router_id);
             let it = &self.moves[&key];
             let found = steered(router, key.1);
-            let is_there = match (it.expected(), found) {
-                (Some(expected), Some(found)) => alike(expected, found),
+            let is_as_expected = match (it.expected(), found) {
+                (Some(expected), Some(found)) => have_same_ports(expected, found),
                 (None, None) => true,
                 _ => false,
             };
@@ -163,7 +163,7 @@ impl Controller {
                     .iter()
                     .any(|port| port.name == member.port && port.state == PortState::Up)
             });
-            match (&it.stage, is_there) {
+            match (&it.stage, is_as_expected) {
                 // The answer is pending, or came before the table changed and will come again.
                 (Stage::Applying { .. }, _) | (Stage::Verifying { .. } | Stage::Kept, true) => {}
                 (Stage::Undoing { .. }, false) => {}
@@ -189,15 +189,15 @@ impl Controller {
         let (id, before) = (it.id, it.before);
         let text = format!("{} is installed", key.1);
         self.emit(EventKind::Applied, Subject::of_move(&key.0, id), text, now);
-        // The installed order of members may differ from the order sent, and decides the paths: flows are followed
-        // again.
-        let changes = self.followed(&self.moves[key]);
+        // The order of members decides the paths, and the installed order may differ from the order sent. So the paths
+        // are looked up again.
+        let changes = self.load_changes(&self.moves[key]);
         // The base is the load at the time of the decision: routers may take a window or two to answer, and by then the
         // flows have moved.
         let decided = Instant::from_nanos(self.moves[key].decided);
         let index = self.telemetry.index(decided).saturating_sub(1);
-        let nothing = BTreeMap::new();
-        let loads = Estimate { telemetry: &self.telemetry, index, expected: &nothing };
+        let no_changes = BTreeMap::new();
+        let loads = Estimate { telemetry: &self.telemetry, index, expected: &no_changes };
         let limit = before.max(self.config.moves.most_percent * 10);
         let gaining = changes.iter().filter(|(_, change)| **change > 0);
         let worst = gaining
@@ -226,7 +226,7 @@ impl Controller {
     }
 
     /// Returns the changes of load of a move by the present tables.
-    fn followed(&self, it: &Move) -> BTreeMap<LinkId, i64> {
+    fn load_changes(&self, it: &Move) -> BTreeMap<LinkId, i64> {
         let losses = it.losses.iter();
         let losses =
             losses.filter_map(|(router, port, rate)| Some((self.link(router, port)?, *rate)));

@@ -138,8 +138,8 @@ impl Harness {
         self.work()
     }
 
-    fn texts(&self, what: EventKind) -> Vec<&str> {
-        let events = self.events.iter().filter(|event| event.what == what);
+    fn texts(&self, kind: EventKind) -> Vec<&str> {
+        let events = self.events.iter().filter(|event| event.what == kind);
         events.map(|event| event.text.as_str()).collect()
     }
 
@@ -204,8 +204,8 @@ fn a_move_that_does_not_help_is_undone_and_not_repeated() {
 
 /// A job that gains by a move sends more, so its marks rise too; only more marks per byte are harmful.
 #[test]
-fn a_move_that_lets_its_job_run_faster_is_judged_by_marks_a_byte() {
-    for (marks, what) in [(1190, EventKind::Kept), (1210, EventKind::Undo)] {
+fn a_move_that_lets_its_job_run_faster_is_verified_by_marks_per_byte() {
+    for (marks, kind) in [(1190, EventKind::Kept), (1210, EventKind::Undo)] {
         let mut harness = Harness::new();
         harness.until_moved();
         harness.pace = 120;
@@ -214,12 +214,12 @@ fn a_move_that_lets_its_job_run_faster_is_judged_by_marks_a_byte() {
         harness.window([0, marks]);
         harness.work();
         let words = alloc::format!("{marks} marks in 225000 MB, 1000 marks in 187500 MB before");
-        assert_eq!(harness.texts(what), [words], "{:?}", harness.events);
+        assert_eq!(harness.texts(kind), [words], "{:?}", harness.events);
     }
 }
 
 #[test]
-fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() {
+fn without_a_lease_it_only_observes_and_with_a_new_one_it_adopts_installed_routes() {
     let mut harness = Harness::new();
     harness.controller.set_lease(None, harness.now());
     assert_eq!(harness.until_moved(), []);
@@ -244,7 +244,7 @@ fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() 
 }
 
 #[test]
-fn what_others_remove_is_installed_again_three_times() {
+fn a_route_that_others_remove_is_installed_again_three_times() {
     let mut harness = Harness::new();
     harness.until_moved();
     harness.window([0, 0]);
@@ -314,7 +314,7 @@ fn a_router_that_refuses_is_left_alone_and_one_that_is_silent_is_undone() {
 }
 
 #[test]
-fn telemetry_that_lies_raises_no_alarm_and_is_named() {
+fn impossible_telemetry_raises_no_alarm_and_is_named() {
     let mut harness = Harness::new();
     let link = harness.link("leaf-0", "s0");
     for _ in 0..6 {
@@ -428,7 +428,7 @@ fn jobs_count_before_they_begin_and_until_they_are_withdrawn() {
 }
 
 #[test]
-fn a_planned_port_is_kept_where_it_will_do_and_replaced_where_links_are_full() {
+fn a_planned_port_is_kept_unless_a_link_of_its_path_is_full() {
     let mut it = Announcer::new(Harness::new(), 10);
     let planned = it.harness.flows[0].ports().0;
     let pair = Pair { port: Some(planned), ..it.pair };
@@ -468,19 +468,19 @@ fn jobs_survive_a_restart_and_damaged_ones_are_refused() {
     let mut it = Announcer::new(Harness::new(), 50);
     let first = it.spine("first");
     let written = serde_json::to_string(it.harness.controller.jobs()).unwrap();
-    let mut anew = Harness::new();
-    anew.controller.restore_jobs(serde_json::from_str(&written).unwrap()).unwrap();
-    let mut anew = Announcer::new(anew, 50);
-    assert_ne!(anew.spine("second"), first);
+    let mut restarted = Harness::new();
+    restarted.controller.restore_jobs(serde_json::from_str(&written).unwrap()).unwrap();
+    let mut restarted = Announcer::new(restarted, 50);
+    assert_ne!(restarted.spine("second"), first);
 
     let mut jobs = it.harness.controller.jobs().clone();
     let two = [49_153, 49_152]
         .map(|port| JobFlow { flow: Announcer::flow(port), ..jobs["first"].flows[0] });
     jobs.get_mut("first").unwrap().flows = two.to_vec();
-    let error = anew.harness.controller.restore_jobs(jobs.clone()).unwrap_err();
+    let error = restarted.harness.controller.restore_jobs(jobs.clone()).unwrap_err();
     assert_eq!(error.to_string(), "the saved jobs are damaged: a job's flows are out of order");
     let job = jobs.remove("first").unwrap();
     jobs.insert("a\nb".into(), job);
-    assert!(matches!(anew.harness.controller.restore_jobs(jobs), Err(JobError::Name(_))));
-    assert_eq!(anew.harness.controller.jobs().len(), 2, "the jobs before stay");
+    assert!(matches!(restarted.harness.controller.restore_jobs(jobs), Err(JobError::Name(_))));
+    assert_eq!(restarted.harness.controller.jobs().len(), 2, "the jobs before stay");
 }

@@ -11,8 +11,8 @@ use crate::fabric::LinkId;
 use crate::installed::Prefix;
 use crate::loads::per_mille;
 
-/// The judgement of a move by one window.
-enum Verdict {
+/// The result of a move's verification in one window.
+enum Verification {
     /// A link did not report.
     Unknown,
     /// The move helped.
@@ -33,27 +33,27 @@ impl Controller {
             })
             .collect();
         for (key, window) in installed {
-            match self.verdict(&key, index) {
-                // Without reports there is no reason to undo the move, nor to wait forever.
-                Verdict::Unknown if index < window.saturating_add(WINDOWS_KEPT as u64) => {}
-                Verdict::Unknown => {
+            match self.evaluate(&key, index) {
+                // Without reports the move is not undone, and after a limited time it counts as kept.
+                Verification::Unknown if index < window.saturating_add(WINDOWS_KEPT as u64) => {}
+                Verification::Unknown => {
                     self.keep(&key, "unverified: its links do not report".into(), now)
                 }
-                Verdict::Better(text) => self.keep(&key, text, now),
-                Verdict::Worse(why) => self.undo(&key, why, now),
+                Verification::Better(text) => self.keep(&key, text, now),
+                Verification::Worse(why) => self.undo(&key, why, now),
             }
         }
     }
 
-    fn verdict(&self, key: &(String, Prefix), index: u64) -> Verdict {
+    fn evaluate(&self, key: &(String, Prefix), index: u64) -> Verification {
         let it = &self.moves[key];
-        let Some(from) = self.link(&it.port_of, &it.port) else { return Verdict::Unknown };
+        let Some(from) = self.link(&it.port_of, &it.port) else { return Verification::Unknown };
         let links = it.changes.iter();
         let links: Vec<(LinkId, i64)> = links
             .filter_map(|(router, port, change)| Some((self.link(router, port)?, *change)))
             .collect();
         let (Some(carried), Some(before)) = (self.carried(it, index), it.carried) else {
-            return Verdict::Unknown;
+            return Verification::Unknown;
         };
         // A full link without marks carries a job that runs faster.
         let is_marked = |link| {
@@ -66,7 +66,7 @@ impl Controller {
         let (full, link) = fullest.unwrap_or((0, from));
         let limit = it.before.max(self.config.moves.most_percent * 10);
         if full > limit {
-            return Verdict::Worse(format!(
+            return Verification::Worse(format!(
                 "{} is {} per mille full, {} was {} before",
                 self.fabric.name(link),
                 full,
@@ -76,9 +76,9 @@ impl Controller {
         }
         let text = format!("{carried}, {before} before");
         if carried.marks > self.config.alarm.marks && carried.is_worse_than(before) {
-            return Verdict::Worse(text);
+            return Verification::Worse(text);
         }
-        Verdict::Better(text)
+        Verification::Better(text)
     }
 
     /// Returns the sum over links of a window's bytes and marks: the link that flows leave and all links whose load the

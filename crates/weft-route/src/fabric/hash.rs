@@ -38,7 +38,7 @@ impl Functions {
     /// Converts a router's hash and adds its function to those known.
     ///
     /// # Errors
-    /// The reason why the hash cannot be computed.
+    /// Returns the reason why the hash cannot be computed.
     pub(super) fn add(&mut self, hash: &RouterHash) -> Result<Hash, &'static str> {
         match *hash {
             RouterHash::Linux { policy, fields, seed } => {

@@ -76,7 +76,7 @@ pub enum End {
 pub struct Fabric {
     installed: Installed,
     names: BTreeMap<String, RouterId>,
-    /// By router, the link of its first port; then the number of ports.
+    /// By router, the link of its first port; the last entry is the number of ports.
     first_link: Vec<u32>,
     /// By router, the indices of its ports in the order of their names; one entry per port.
     by_name: Vec<u32>,
@@ -92,7 +92,7 @@ pub struct Fabric {
     passes: Vec<bool>,
     /// By host, its addresses.
     hosts: Vec<Addresses>,
-    /// By host, the index of its first link in `links_of_hosts`; then the number of these links.
+    /// By host, the index of its first link in `links_of_hosts`; the last entry is the number of these links.
     first_of_host: Vec<u32>,
     links_of_hosts: Vec<LinkId>,
     /// By link, its end in one word.
@@ -162,6 +162,9 @@ impl Fabric {
     }
 
     /// Returns the port that sends on a link; `None` if a host sends on it.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
     pub fn port_of(&self, link: LinkId) -> Option<(RouterId, &Port)> {
         let End::Router(router) = self.from[link.index()] else { return None };
         let place = link.0 - self.first_link[router.index()];
@@ -249,7 +252,7 @@ impl Fabric {
         &self.links_of_hosts[first as usize..end as usize]
     }
 
-    /// Returns a link's name for display: `leaf-0 s0 → spine-0`.
+    /// Returns a link's name for display: `leaf-0 s0 → spine-0`. Displaying it panics if the fabric has no such link.
     pub const fn name(&self, link: LinkId) -> LinkName<'_> {
         LinkName { fabric: self, link }
     }

@@ -181,8 +181,12 @@ impl<A: Address> Lookup<A> {
     #[inline]
     pub(super) fn prefetch_ranges(&self) {
         // The search of a larger table reads few of its lines, and they are not known in advance.
-        let most = PREFETCHED_LINES * CACHE_LINE / size_of::<A>();
-        self.starts.iter().take(most).step_by(CACHE_LINE / size_of::<A>()).for_each(prefetch);
+        let max_addresses = PREFETCHED_LINES * CACHE_LINE / size_of::<A>();
+        self.starts
+            .iter()
+            .take(max_addresses)
+            .step_by(CACHE_LINE / size_of::<A>())
+            .for_each(prefetch);
     }
 
     /// Prefetches the memory that [`Self::forward`] reads for a range.

@@ -186,7 +186,7 @@ fn an_explanation_is_the_path_with_its_reasons() {
 }
 
 #[test]
-fn ipv6_goes_by_its_own_routes_and_its_own_hash() {
+fn ipv6_uses_its_own_routes_and_its_own_hash() {
     let text = include_str!("../../tests/golden/installed/dual-stack.toml");
     let it: Installed = toml::from_str(text).unwrap();
     let fabric = Fabric::new(it.clone()).unwrap();

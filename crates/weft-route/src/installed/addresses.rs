@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_host_addresses_are_refused() {
         for (text, words) in [
             ("host = []", "at least one"),
             ("host = ['1.2.3.4', '1.2.3.5']", "second address"),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_refused_with_the_reason() {
+    fn invalid_prefixes_are_refused_with_the_reason() {
         for (text, reason) in [
             ("10.1.0.0/33", "the length is not 0 to 32"),
             ("10.1.0.0/+8", "the length is not 0 to 32"),

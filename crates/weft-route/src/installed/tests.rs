@@ -13,7 +13,7 @@ fn refusal(change: impl FnOnce(&mut Installed)) -> String {
 }
 
 #[test]
-fn what_is_written_reads_back_as_toml_and_as_json() {
+fn an_installed_state_reads_back_as_toml_and_as_json() {
     let installed: Installed = toml::from_str(FABRIC).unwrap();
     let text = toml::to_string(&installed).unwrap();
     assert_eq!(toml::from_str::<Installed>(&text).unwrap(), installed);
@@ -39,7 +39,7 @@ fn an_unknown_port_is_named_with_the_nearest() {
 }
 
 #[test]
-fn cables_that_cannot_be_are_named() {
+fn invalid_cables_are_named() {
     let peer =
         |router: &str, port: &str| Some(Cable::Peer { router: router.into(), port: port.into() });
     let message = refusal(|it| it.routers[0].ports[1].to = peer("leaf-0", "s1"));

@@ -47,25 +47,27 @@ impl Routed {
 
 /// Returns the rate of each flow in bits per second, for links of the given `capacity`; 0 for a flow without links.
 pub fn max_min(routed: &Routed, capacity: &[f64]) -> Vec<f64> {
-    let mut on = vec![0u32; capacity.len()];
-    routed.links.iter().for_each(|link| on[link.index()] += 1);
-    let crossing = crossing(routed, &on);
-    let mut left = capacity.to_vec();
-    let share = |left: f64, on: u32| left.max(0.0) / f64::from(on);
+    // By link, the number of its flows whose rate is not set yet.
+    let mut flow_counts = vec![0u32; capacity.len()];
+    routed.links.iter().for_each(|link| flow_counts[link.index()] += 1);
+    let crossing = crossing(routed, &flow_counts);
+    // By link, the capacity that flows with a rate leave.
+    let mut residual = capacity.to_vec();
+    let share = |residual: f64, flows: u32| residual.max(0.0) / f64::from(flows);
     // Shares are not negative, so the order of their bits is the order of their values.
     let key = |share: f64, link: usize| Reverse((share.to_bits(), link));
     let mut heap: BinaryHeap<_> = (0..capacity.len())
-        .filter(|&link| on[link] > 0)
-        .map(|link| key(share(left[link], on[link]), link))
+        .filter(|&link| flow_counts[link] > 0)
+        .map(|link| key(share(residual[link], flow_counts[link]), link))
         .collect();
     let mut rates = vec![0.0; routed.len()];
     let mut is_set = vec![false; routed.len()];
     while let Some(Reverse((bits, link))) = heap.pop() {
-        if on[link] == 0 {
+        if flow_counts[link] == 0 {
             continue;
         }
         // A link's share only grows while other links are filled: an entry that is too low is pushed again.
-        let now = share(left[link], on[link]);
+        let now = share(residual[link], flow_counts[link]);
         if now.to_bits() > bits {
             heap.push(key(now, link));
             continue;
@@ -77,8 +79,8 @@ pub fn max_min(routed: &Routed, capacity: &[f64]) -> Vec<f64> {
             }
             rates[flow] = now;
             for other in routed.of(flow) {
-                left[other.index()] -= now;
-                on[other.index()] -= 1;
+                residual[other.index()] -= now;
+                flow_counts[other.index()] -= 1;
             }
         }
     }
@@ -97,10 +99,10 @@ impl Crossing {
     }
 }
 
-fn crossing(routed: &Routed, on: &[u32]) -> Crossing {
-    let mut first = Vec::with_capacity(on.len() + 1);
+fn crossing(routed: &Routed, flow_counts: &[u32]) -> Crossing {
+    let mut first = Vec::with_capacity(flow_counts.len() + 1);
     let mut sum = 0;
-    for &count in on {
+    for &count in flow_counts {
         first.push(sum);
         sum += count;
     }

@@ -46,13 +46,19 @@ pub struct Simulation {
     pub(super) jobs: Jobs,
     pub(super) flows: Vec<SimFlow>,
     pub(super) routed: Routed,
+    /// By link, its capacity in bits per second.
     pub(super) capacity: Vec<f64>,
     /// The rate of each flow in bits per second: the pace of its job.
     pub(super) rates: Vec<f64>,
+    /// By job, the rate of its slowest flow in bits per second.
     pub(super) paces: Vec<f64>,
+    /// By link, its load in bits per second.
     pub(super) load: Vec<f64>,
+    /// By link, the packets marked per second.
     pub(super) marking: Vec<f64>,
+    /// By link, the bytes sent since the start.
     pub(super) bytes: Vec<f64>,
+    /// By link, the packets marked since the start.
     pub(super) marks: Vec<f64>,
     pub(super) controller: Option<Controller>,
     pub(super) events: Vec<Event>,
@@ -61,6 +67,7 @@ pub struct Simulation {
     pub(super) refusals: Rng,
     pub(super) window: u64,
     pub(super) rows: Vec<WindowRow>,
+    /// By size, the sum over windows of the mean bus bandwidth in bytes per second.
     pub(super) bandwidth: Vec<f64>,
     pub(super) alarms: u64,
 }
@@ -151,7 +158,7 @@ impl Simulation {
     /// Runs all windows.
     ///
     /// # Errors
-    /// As for [`Self::step`].
+    /// Returns the errors of [`Self::step`].
     pub fn run(mut self) -> Result<Outcome, SetupError> {
         while self.window < self.setup.windows {
             self.step()?;
@@ -254,21 +261,22 @@ impl Simulation {
     }
 
     fn load_links(&mut self) {
-        let mut on = vec![0u32; self.capacity.len()];
+        let mut flow_counts = vec![0u32; self.capacity.len()];
         for flow in 0..self.routed.len() {
             if let Some(first) = self.routed.of(flow).first() {
-                on[first.index()] += 1;
+                flow_counts[first.index()] += 1;
             }
         }
         let mut offered = vec![0.0; self.capacity.len()];
         self.load.fill(0.0);
         for flow in 0..self.routed.len() {
             let Some(&first) = self.routed.of(flow).first() else { continue };
-            let share = |link: LinkId| self.capacity[link.index()] / f64::from(on[link.index()]);
+            let share =
+                |link: LinkId| self.capacity[link.index()] / f64::from(flow_counts[link.index()]);
             // The rate at which the flow would send if only its sender's cable limited it.
-            let wish = share(first);
+            let demand = share(first);
             for link in self.routed.of(flow) {
-                offered[link.index()] += wish;
+                offered[link.index()] += demand;
                 self.load[link.index()] += self.rates[flow];
             }
         }

@@ -34,8 +34,8 @@ pub fn addresses(topology: &Topology, routes: &Routes) -> Vec<u32> {
     placed.into_iter().map(|(group, place)| NET + (group << bits) + place).collect()
 }
 
-fn bits_of_group(most: u32) -> u32 {
-    most.next_power_of_two().trailing_zeros()
+fn bits_of_group(max_hosts: u32) -> u32 {
+    max_hosts.next_power_of_two().trailing_zeros()
 }
 
 /// Returns the installed state: routes are aggregated as far as they are equal, groups are in the order of ports.

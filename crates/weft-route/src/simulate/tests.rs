@@ -125,7 +125,7 @@ fn random_clusters_are_never_worse_with_a_controller() {
 }
 
 #[test]
-fn a_controller_that_is_killed_again_and_again_ends_where_one_ends_that_is_not() {
+fn a_controller_that_is_killed_repeatedly_reaches_the_state_of_one_that_is_not() {
     for seed in 0..3 {
         let setup = Setup { unplanned_percent: 50, ..small(seed) };
         let (whole, tables) = run(setup.clone());
@@ -186,7 +186,7 @@ fn last_cables_are_shared_evenly_within_three_rounds() {
 }
 
 #[test]
-fn what_is_out_of_range_is_named() {
+fn settings_out_of_range_are_named() {
     for (setup, want) in [
         (Setup::new(100, Collective::AllReduce), "100 GPUs: a cluster has 512"),
         (Setup { job_servers: 1, ..small(1) }, "servers of a job is 1, expected 2"),

@@ -10,9 +10,9 @@ use weft_route::{
 use weft_units::{Duration, Instant};
 
 /// Maximum number of hosts between which flows are traced.
-const SMALL: usize = 16;
+const MAX_HOSTS: usize = 16;
 
-/// Reads what routers have installed, follows flows through it, and says whether it was a fabric.
+/// Parses the installed state of routers and looks up paths of flows. Returns `true` if it is a fabric.
 pub fn installed(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let Ok(installed) = toml::from_str::<Installed>(&text) else { return false };
@@ -32,7 +32,7 @@ pub fn installed(bytes: &[u8]) -> bool {
             _ => None,
         })
         .flat_map(|host| host.iter())
-        .take(SMALL)
+        .take(MAX_HOSTS)
         .collect();
     let mut flows = vec![];
     for &src in &hosts {
@@ -47,7 +47,7 @@ pub fn installed(bytes: &[u8]) -> bool {
     true
 }
 
-/// Many flows at a time take the ways that they take one by one.
+/// Checks that paths looked up together equal those looked up one by one.
 fn in_step(fabric: &Fabric, flows: &[Flow]) {
     let from_links = |flow: &Flow| {
         let host = fabric.host(flow.src()).expect("it came from the fabric");
@@ -82,7 +82,7 @@ static FABRIC: LazyLock<Fabric> = LazyLock::new(|| {
     Fabric::new(toml::from_str(text).expect("a good file")).expect("a good fabric")
 });
 
-/// Reads a controller's state, lets it go on, and says whether it was one.
+/// Parses a controller's state and runs the controller for 20 windows. Returns `true` if it is a state.
 pub fn state(bytes: &[u8]) -> bool {
     let Ok(state) = serde_json::from_slice::<State>(bytes) else { return false };
     let fabric = FABRIC.clone();
@@ -103,7 +103,7 @@ pub fn state(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a flow, which reads back as it is written, and says whether it was one.
+/// Parses a flow and checks that its text parses to the same flow. Returns `true` if it is a flow.
 pub fn flow(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let Ok(flow) = text.parse::<Flow>() else { return false };

@@ -11,13 +11,13 @@ use crate::Mode;
 use crate::channel::Channel;
 use crate::exchange::{Agreed, Initiator, Own, Responder};
 
-/// The reason of a reset that answers an encrypted packet.
+/// The reason of a reset that answers an encrypted packet: `Proof::Iv` of `weft-transport`.
 const RESET_OF_SEALED: u8 = 5;
 
 impl Seals {
-    /// Returns the action for a set-up packet from `from`. `rest` follows its header and terms;
-    /// `named` is the endpoint's lookup (`Endpoint::classify_setup`): nothing is computed or changed before
-    /// the endpoint has validated the sender's address.
+    /// Returns the verdict on a set-up packet from `from`, for `Endpoint::handle_admission`. `rest` follows its header
+    /// and terms; `named` is the result of `Endpoint::classify_setup`: nothing is computed or changed before the
+    /// endpoint has validated the sender's address.
     pub fn admit(
         &mut self,
         from: SocketAddr,
@@ -48,7 +48,7 @@ impl Seals {
                 self.counters.refused_clear += 1;
                 return Admission::Refuse(SetupFault::NotEncrypted);
             }
-            self.answering.insert(key, None);
+            self.responders.insert(key, None);
             return Admission::Take;
         }
         if !self.budget.take() {
@@ -57,13 +57,13 @@ impl Seals {
             return Admission::Drop;
         }
         let own = own(&self.config, &self.identity);
-        let answering = Responder::new(own, &mut self.random, header, rest);
-        let accepted = answering.ok().filter(|answering| self.config.accepts(answering.peer()));
-        let Some(answering) = accepted else {
+        let responder = Responder::new(own, &mut self.random, header, rest);
+        let accepted = responder.ok().filter(|responder| self.config.accepts(responder.peer()));
+        let Some(responder) = accepted else {
             self.counters.refused_exchanges += 1;
             return Admission::Refuse(SetupFault::NotAuthentic);
         };
-        self.answering.insert(key, Some(Box::new(answering)));
+        self.responders.insert(key, Some(Box::new(responder)));
         Admission::TakeSealed
     }
 
@@ -73,14 +73,14 @@ impl Seals {
         header: &SetupHeader,
         rest: &[u8],
     ) -> Admission {
-        let Some(asking) = self.asking.get_mut(&connection) else {
-            // A retransmission.
+        let Some(initiator) = self.initiators.get_mut(&connection) else {
+            // The accept is a retransmission.
             let known = self.channels.get(&connection);
             let same = known.is_none_or(|channel| channel.remote == header.local_cid);
             return if same { Admission::Take } else { Admission::Drop };
         };
         if rest.is_empty() {
-            if asking.insists {
+            if initiator.requires_encryption {
                 self.counters.refused_clear += 1;
                 return Admission::Drop;
             }
@@ -88,17 +88,17 @@ impl Seals {
                 self.counters.refused_clear += 1;
                 return Admission::GiveUp(connection, SetupFault::NotEncrypted);
             }
-            self.asking.remove(&connection);
-            self.speak_clear(connection);
+            self.initiators.remove(&connection);
+            self.note_clear(connection);
             return Admission::Take;
         }
-        let Ok(agreed) = asking.finish(header, rest) else {
+        let Ok(agreed) = initiator.finish(header, rest) else {
             // A forgery, or a peer with another pre-shared key: the genuine accept may still
             // arrive.
             self.counters.refused_exchanges += 1;
             return Admission::Drop;
         };
-        self.asking.remove(&connection);
+        self.initiators.remove(&connection);
         if !self.config.accepts(agreed.peer) {
             self.counters.refused_exchanges += 1;
             return Admission::GiveUp(connection, SetupFault::NotAuthentic);
@@ -107,7 +107,8 @@ impl Seals {
         Admission::TakeSealed
     }
 
-    /// Anybody on the path can forge a reset. It is checked further if it answers a recent packet.
+    /// Returns the verdict on a reset, which anybody on the path can forge: the peer is probed if it answers a recent
+    /// packet.
     fn admit_reset(&mut self, connection: ConnectionId, header: &SetupHeader) -> Admission {
         let Some(channel) = self.channels.get(&connection) else { return Admission::Take };
         if header.reason == RESET_OF_SEALED && channel.sent_lately(header.destination_cid) {
@@ -117,31 +118,35 @@ impl Seals {
         if channel.accept.is_some() { Admission::Take } else { Admission::Drop }
     }
 
-    /// The extension of a request of this end's: the same one whenever it is sent, until the peer accepts. A request after
-    /// that is of a peer that has forgotten the keys (`Admission::Doubt`), and begins another exchange.
-    pub(super) fn ask(&mut self, connection: ConnectionId, request: &SetupHeader) -> Option<&[u8]> {
-        let Self { config, identity, random, asking, channels, .. } = self;
-        let asking = asking.entry(connection).or_insert_with(|| {
-            let insists = channels.remove(&connection).is_some();
-            Initiator::new(own(config, identity), random, request, insists)
+    /// Returns the extension of a request of this end, the same one for each retransmission until the peer accepts. A
+    /// later request goes to a peer that has lost the keys (`Admission::Doubt`), and begins another exchange.
+    pub(super) fn request_extension(
+        &mut self,
+        connection: ConnectionId,
+        request: &SetupHeader,
+    ) -> Option<&[u8]> {
+        let Self { config, identity, random, initiators, channels, .. } = self;
+        let initiator = initiators.entry(connection).or_insert_with(|| {
+            let requires_encryption = channels.remove(&connection).is_some();
+            Initiator::new(own(config, identity), random, request, requires_encryption)
         });
-        Some(&asking.extension)
+        Some(&initiator.extension)
     }
 
-    /// Agrees on what a connection that this end accepts is encrypted with, the first time that its accept leaves.
-    /// Returns the extension of the accept: the same one whenever it is sent, until the peer shows that it has it.
-    pub(super) fn accept(
+    /// Returns the extension of an accept of this end, the same one for each retransmission until the peer proves that
+    /// it has received it. The first call for a connection computes its keys.
+    pub(super) fn accept_extension(
         &mut self,
         to: SocketAddr,
         connection: ConnectionId,
         accept: &SetupHeader,
     ) -> Option<&[u8]> {
-        match self.answering.remove(&(to, accept.destination_cid)) {
-            Some(Some(answering)) => {
-                let (extension, agreed) = answering.finish(self.config.cipher, accept);
+        match self.responders.remove(&(to, accept.destination_cid)) {
+            Some(Some(responder)) => {
+                let (extension, agreed) = responder.finish(self.config.cipher, accept);
                 self.install(connection, accept.destination_cid, agreed, Some(extension));
             }
-            Some(None) => self.speak_clear(connection),
+            Some(None) => self.note_clear(connection),
             None => {}
         }
         self.channels.get(&connection)?.accept.as_deref()
@@ -149,12 +154,12 @@ impl Seals {
 
     /// Returns the bytes of a connection's [`Wrap::Exchange`](super::Wrap::Exchange).
     pub(super) fn extension(&self, connection: ConnectionId) -> Option<&[u8]> {
-        let asking = self.asking.get(&connection).map(|asking| &*asking.extension);
-        asking.or_else(|| self.channels.get(&connection)?.accept.as_deref())
+        let extension = self.initiators.get(&connection).map(|initiator| &*initiator.extension);
+        extension.or_else(|| self.channels.get(&connection)?.accept.as_deref())
     }
 
-    /// The peer cannot encrypt, and this end does not insist.
-    fn speak_clear(&mut self, connection: ConnectionId) {
+    /// Records that a connection is not encrypted, because the peer cannot encrypt and this end does not require it.
+    fn note_clear(&mut self, connection: ConnectionId) {
         self.counters.clear += 1;
         self.clear.insert(connection);
     }

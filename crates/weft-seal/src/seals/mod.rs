@@ -29,7 +29,7 @@ mod admission;
 #[cfg(test)]
 mod tests;
 
-/// The reasons why a packet is not opened. The packet is dropped and counted.
+/// The reason why a packet is not opened. The packet is dropped and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The header is invalid.
@@ -93,14 +93,14 @@ impl fmt::Debug for KeyLines {
 /// The form in which a packet leaves; see [`Seals::wrap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
-    /// Unchanged.
+    /// The packet leaves unchanged.
     Clear,
-    /// Not at all, because it may not leave in the clear. Zeros, which are no packet, leave in its
+    /// The packet may not leave in the clear, and there are no keys for it. Zeros, which are no packet, leave in its
     /// place.
     NotEncrypted,
-    /// Encrypted, under the keys of this connection.
+    /// The packet leaves encrypted under the keys of this connection.
     Sealed(ConnectionId),
-    /// Followed by this many bytes of a key exchange.
+    /// The packet leaves in the clear, followed by `length` bytes of a key exchange.
     Exchange {
         /// The connection that is set up.
         connection: ConnectionId,
@@ -155,15 +155,16 @@ pub struct Seals {
     config: SealConfig,
     identity: PrivateKey,
     random: Entropy,
-    /// Boxed: a table has unused places, and a channel is large.
+    /// The keys of encrypted connections, boxed because a table has unused places and a channel is large.
     channels: Table<Box<Channel>>,
     /// Connections that are known not to be encrypted. Packets of a connection in neither table do
     /// not leave.
     clear: HashSet<ConnectionId, BuildHasherDefault<IdHasher>>,
-    asking: Table<Initiator>,
+    /// Requests sent whose accept has not arrived.
+    initiators: Table<Initiator>,
     /// Requests received whose accept has not left, by their sender: address, receive port,
     /// connection id. `None` for a peer that does not support encryption.
-    answering: BTreeMap<(SocketAddr, u32), Option<Box<Responder>>>,
+    responders: BTreeMap<(SocketAddr, u32), Option<Box<Responder>>>,
     budget: Budget,
     /// Number of expired key lifetimes.
     epoch: u32,
@@ -175,8 +176,8 @@ pub struct Seals {
 type Table<T> = HashMap<ConnectionId, T, BuildHasherDefault<IdHasher>>;
 
 impl Seals {
-    /// Bytes that encryption adds to a packet; an endpoint that may encrypt has packets smaller by
-    /// as much.
+    /// Number of bytes that encryption adds to a packet. The packets of an endpoint that may encrypt must be smaller by
+    /// as many bytes.
     pub const OVERHEAD: u16 = 28;
 
     /// Returns the encryption of an endpoint without connections. `entropy` comes from the
@@ -191,8 +192,8 @@ impl Seals {
             random,
             channels: Table::default(),
             clear: HashSet::default(),
-            asking: Table::default(),
-            answering: BTreeMap::new(),
+            initiators: Table::default(),
+            responders: BTreeMap::new(),
             budget: Budget::new(),
             epoch: 0,
             change_keys_at: Instant::EPOCH,
@@ -232,7 +233,7 @@ impl Seals {
             _ if self.channels.contains_key(&connection) => Wrap::Sealed(connection),
             _ if self.clear.contains(&connection) => Wrap::Clear,
             // A close before the peer has answered, which carries no information.
-            Packet::Setup(_) if self.asking.contains_key(&connection) => Wrap::Clear,
+            Packet::Setup(_) if self.initiators.contains_key(&connection) => Wrap::Clear,
             _ => Wrap::NotEncrypted,
         }
     }
@@ -252,8 +253,8 @@ impl Seals {
         header: &SetupHeader,
     ) -> Wrap {
         let extension = match header.kind {
-            SetupKind::Request => self.ask(connection, header),
-            _ => self.accept(*to, connection, header),
+            SetupKind::Request => self.request_extension(connection, header),
+            _ => self.accept_extension(*to, connection, header),
         };
         let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("some hundred bytes");
         match extension.map(length) {
@@ -266,20 +267,21 @@ impl Seals {
         }
     }
 
-    /// Seals a datagram whose first `clear` bytes are only authenticated, with the packet in
-    /// [`Wrap::inside`].
+    /// Seals a datagram whose first `clear` bytes are only authenticated, with the packet in [`Wrap::inside`].
     ///
     /// # Panics
-    /// If the datagram is shorter than that, or `wrap` is of another endpoint.
+    /// Panics if the datagram is too short for `clear` and [`Wrap::len`] bytes, if `wrap` is of another endpoint, or if
+    /// its connection was [forgotten](Self::forget) since.
     #[inline]
     pub fn seal(&mut self, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
         self.seal_as(SealedContent::Packet, wrap, clear, datagram);
     }
 
-    /// Completes a datagram in the same way for the result of [`wrap_frame`](Self::wrap_frame).
+    /// Seals a datagram with a tenant's frame, as [`seal`](Self::seal) does with a packet; `wrap` is the result of
+    /// [`wrap_frame`](Self::wrap_frame).
     ///
     /// # Panics
-    /// As [`seal`](Self::seal).
+    /// Panics in the cases in which [`seal`](Self::seal) does.
     #[inline]
     pub fn seal_frame(&mut self, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
         self.seal_as(SealedContent::Frame, wrap, clear, datagram);
@@ -312,7 +314,7 @@ impl Seals {
     /// the clear ones.
     ///
     /// # Errors
-    /// The datagram must be dropped; after `UnknownKey` its sender is notified
+    /// [`OpenError`]: the owner drops the datagram, and after [`OpenError::UnknownKey`] notifies its sender
     /// (`Endpoint::handle_unknown_encrypted`).
     #[inline]
     pub fn open<'a>(
@@ -356,14 +358,14 @@ impl Seals {
     ) -> Result<(&'a mut [u8], SealedContent), OpenError> {
         let (header, sealed) = SealedHeader::parse(&datagram[clear..])?;
         // Every packet has at least a type and a connection id, which is checked below.
-        let least =
+        let min_len =
             SealedHeader::TAG_LEN + if header.content == SealedContent::Packet { 12 } else { 0 };
-        if sealed.len() < least {
+        if sealed.len() < min_len {
             return Err(OpenError::TooShort { got: sealed.len() });
         }
         let connection = ConnectionId(header.spi);
         let Some(channel) = self.channels.get_mut(&connection) else {
-            return Err(match self.asking.contains_key(&connection) {
+            return Err(match self.initiators.contains_key(&connection) {
                 true => OpenError::Early { connection },
                 false => OpenError::UnknownKey { connection, iv: header.iv },
             });
@@ -415,8 +417,8 @@ impl Seals {
         *counter += 1;
     }
 
-    /// If the key lifetime has expired, every connection changes to its next key with its next
-    /// packet.
+    /// Advances the time: refills the budget of key exchanges, and, if the key lifetime has expired, makes every
+    /// connection change to its next key with its next packet.
     #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.budget.fill(now);
@@ -429,8 +431,8 @@ impl Seals {
     /// Removes the keys of a closed connection.
     pub fn forget(&mut self, forgotten: EndedConnection) {
         let EndedConnection { connection, to, remote_cid } = forgotten;
-        self.asking.remove(&connection);
-        self.answering.remove(&(to, remote_cid));
+        self.initiators.remove(&connection);
+        self.responders.remove(&(to, remote_cid));
         self.channels.remove(&connection);
         self.clear.remove(&connection);
     }
@@ -493,14 +495,14 @@ impl Seals {
     }
 }
 
-/// The connection id in a packet's third word.
+/// Returns the connection id in a packet's third word.
 #[inline]
 fn connection_of(packet: &[u8]) -> Option<ConnectionId> {
     let word = packet.get(8..12)?.first_chunk()?;
     Some(ConnectionId(u32::from_be_bytes(*word)))
 }
 
-/// Connection ids of this end come from a keyed permutation: nobody can choose which share a
+/// A hasher of this end's connection ids. They come from a keyed permutation, so nobody can choose ids that share a
 /// bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);

@@ -12,7 +12,7 @@ use weft_wire::{
     SetupKind, SetupParameters, U4,
 };
 
-/// The connection as each end calls it.
+/// The id of the connection at each end.
 const IDS: [u32; 2] = [0x1111_0001, 0x2222_0002];
 
 /// Two ends with a connection.
@@ -68,7 +68,7 @@ impl Pair {
         Self { ends, sent: 0 }
     }
 
-    /// A genuine packet of the first end.
+    /// Returns a genuine packet of the first end.
     fn packet(&mut self) -> Vec<u8> {
         let header = DataHeader { destination_cid: IDS[1], ..DataHeader::default() };
         let packet = Packet::data(header, None);
@@ -90,15 +90,18 @@ impl Pair {
 }
 
 thread_local! {
-    /// Made once: no input can change what is asked of it.
+    /// A pair that is created once: no input changes the properties that are checked.
     static PAIR: RefCell<Pair> = RefCell::new(Pair::new());
 }
 
-/// Holds what parsers promise, that nothing an attacker writes opens, and that what is genuine still does. Returns
-/// what the parser of sealed packets says.
+/// Checks the guarantees of the parsers, that no bytes of an attacker open, and that genuine packets still open.
+/// Returns the result of the parser of sealed packets.
 ///
 /// # Errors
-/// The bytes are no sealed packet.
+/// [`ParseError`] if the bytes are no sealed packet.
+///
+/// # Panics
+/// Panics if a property does not hold.
 pub fn sealed(bytes: &[u8]) -> Result<(), ParseError> {
     exchanges(bytes);
     admissions(bytes);
@@ -121,8 +124,8 @@ fn exchanges(bytes: &[u8]) {
 }
 
 thread_local! {
-    /// An end that has sent a request, which takes two keys, most of the time that an input takes. It serves again after an
-    /// input that cannot change it.
+    /// An end that has sent a request. Its two keys take most of the time of an input, so it is reused after an input
+    /// that cannot change it.
     static INITIATOR: RefCell<Option<Seals>> = const { RefCell::new(None) };
 }
 
@@ -132,8 +135,8 @@ fn initiator() -> Seals {
     initiator
 }
 
-/// Returns `true` if an initiator that reads these bytes stays as it is: they are neither a set-up packet, nor a message that
-/// reaches the state of its exchange, nor missing.
+/// Returns `true` if an initiator that reads these bytes does not change: they are neither a set-up packet, nor a
+/// message that reaches the state of its exchange, nor missing.
 fn changes_nothing(bytes: &[u8]) -> bool {
     // A message has an ephemeral key, an identity and two tags.
     let is_message = ExchangeHeader::parse(bytes)
@@ -169,14 +172,14 @@ fn admissions(bytes: &[u8]) {
 }
 
 fn datagrams(pair: &mut Pair, bytes: &[u8]) {
-    // Who calls has read what is in the clear: the datagram is as long.
+    // The caller has read the bytes in the clear, so the datagram is at least as long as they are.
     for clear in [0, 8, bytes.len()].into_iter().filter(|clear| *clear <= bytes.len()) {
         let mut datagram = bytes.to_vec();
         let opened = pair.ends[1].open(&mut datagram, clear);
         let is_sealed = bytes.get(clear) == Some(&SealedHeader::PACKET_TYPE);
         assert!(!is_sealed || opened.is_err(), "made up, and opened: {bytes:x?}");
     }
-    // The same under the header of the connection's next packet.
+    // The bytes follow the header of the connection's next packet.
     let mut aimed = bytes.to_vec();
     if let Some(header) = aimed.first_chunk_mut::<{ SealedHeader::LEN }>() {
         (header[0], header[1], header[3]) =
@@ -184,7 +187,7 @@ fn datagrams(pair: &mut Pair, bytes: &[u8]) {
         header[8..].copy_from_slice(&IDS[1].to_be_bytes());
         assert!(!pair.receive(aimed, 0), "made up, and opened: {bytes:x?}");
     }
-    // Changed, extended or cut.
+    // A genuine packet is changed, extended or truncated.
     let genuine = pair.packet();
     let mut changed = genuine.clone();
     changed.iter_mut().zip(bytes).for_each(|(to, by)| *to ^= by);

@@ -22,14 +22,17 @@ struct Received {
     messages: BTreeMap<u32, Message>,
     /// Packets whose payload is being placed: message and length.
     pending: BTreeMap<u32, (u32, u32)>,
+    /// The number of the first message that was not delivered.
     delivered: u32,
 }
 
+/// A message of which packets were placed.
 #[derive(Debug, Default)]
 struct Message {
     length: u32,
-    /// Extents of a message: offset to length.
+    /// The requested extents: offset to length.
     extents: BTreeMap<u32, u32>,
+    /// Bytes that have been placed.
     placed: u64,
 }
 
@@ -42,7 +45,7 @@ struct Incomplete {
 }
 
 impl Received {
-    fn ask(&mut self, placement: &Placement) -> Result<(), &'static str> {
+    fn request(&mut self, placement: &Placement) -> Result<(), &'static str> {
         let Placement { psn, message, offset, len, length, .. } = *placement;
         let len = u32::from(len);
         if message.wrapping_sub(self.delivered) > u32::MAX / 2 {
@@ -90,8 +93,8 @@ impl Received {
 impl Observer for Check {
     fn on_place(&mut self, host: NodeId, placement: &Placement) {
         let received = self.connections.entry((host, placement.connection)).or_default();
-        if let Err(what) = received.ask(placement) {
-            self.violations.push(format!("host {}: {placement:?} {what}", host.0));
+        if let Err(reason) = received.request(placement) {
+            self.violations.push(format!("host {}: {placement:?} {reason}", host.0));
         }
     }
 
@@ -105,8 +108,8 @@ impl Observer for Check {
         match *event {
             Event::Delivered { connection, message, length, .. } => {
                 let received = self.connections.entry((host, connection)).or_default();
-                if let Err(what) = received.deliver(message, length) {
-                    let text = format!("host {}: {connection:?} message {message} {what}", host.0);
+                if let Err(error) = received.deliver(message, length) {
+                    let text = format!("host {}: {connection:?} message {message} {error}", host.0);
                     self.violations.push(text);
                 }
             }
@@ -130,35 +133,35 @@ impl Observer for Check {
 mod tests {
     use super::*;
 
-    fn piece(psn: u32, offset: u32, len: u16) -> Placement {
+    fn placement(psn: u32, offset: u32, len: u16) -> Placement {
         let connection = ConnectionId(1);
         Placement { connection, psn, opcode: 0, tag: 0, message: 0, offset, len, length: 100 }
     }
 
     #[test]
-    fn every_way_of_placing_a_byte_twice_is_noticed() {
+    fn a_byte_that_is_placed_twice_is_a_violation() {
         for (offset, len) in [(40, 20), (30, 20), (50, 20), (30, 40), (45, 5), (41, 1)] {
             let mut received = Received::default();
-            received.ask(&piece(0, 40, 20)).unwrap();
-            let got = received.ask(&piece(1, offset, len));
+            received.request(&placement(0, 40, 20)).unwrap();
+            let got = received.request(&placement(1, offset, len));
             assert_eq!(got, Err("was placed before"), "{offset}+{len}");
         }
         let mut received = Received::default();
         for (psn, offset) in [(0, 40), (1, 20), (2, 60)] {
-            assert_eq!(received.ask(&piece(psn, offset, 20)), Ok(()));
+            assert_eq!(received.request(&placement(psn, offset, 20)), Ok(()));
         }
-        assert_eq!(received.ask(&piece(3, 90, 20)), Err("leaves its message"));
+        assert_eq!(received.request(&placement(3, 90, 20)), Err("leaves its message"));
     }
 
     #[test]
-    fn a_message_is_whole_when_its_payload_is_in_place_not_when_it_was_asked_for() {
+    fn a_message_is_complete_when_its_payload_is_placed_not_when_it_is_requested() {
         let mut received = Received::default();
-        received.ask(&piece(0, 0, 60)).unwrap();
-        received.ask(&piece(1, 60, 40)).unwrap();
+        received.request(&placement(0, 0, 60)).unwrap();
+        received.request(&placement(1, 60, 40)).unwrap();
         received.place(0);
         let got = received.deliver(0, 100).unwrap_err();
         assert_eq!(got.to_string(), "was delivered with 60 of 100 bytes placed");
-        let got = received.ask(&piece(2, 0, 1));
+        let got = received.request(&placement(2, 0, 1));
         assert_eq!(got, Err("belongs to a message that was delivered"));
     }
 }

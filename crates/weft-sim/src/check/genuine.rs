@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_that_comes_in_twice_and_bytes_that_nobody_sent_are_noticed() {
+    fn a_packet_that_is_opened_twice_and_a_forged_payload_are_violations() {
         let mut check = Check::default();
         check.on_opened(NodeId(1), [7; 16]);
         check.on_opened(NodeId(2), [7; 16]);

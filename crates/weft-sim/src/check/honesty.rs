@@ -35,7 +35,7 @@ fn is_excused(reason: DropReason, excuses: Option<Excuses>) -> bool {
         Duplicate | OutOfOrder | StaleAck | UnknownConnection | UnexpectedSetup => true,
         // A token was made before its maker restarted.
         BadToken => true,
-        // A reset answers a packet that was acknowledged, or followed by another probe, meanwhile.
+        // A reset replies to a packet that was acknowledged, or followed by another probe, meanwhile.
         UnprovenReset => true,
         // Only packets of set-up: others in the clear do not reach an engine whose owner requires encryption.
         Malformed | UnknownVersion => excuses.is_some_and(|excuses| excuses.forgeries),

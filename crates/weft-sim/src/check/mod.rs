@@ -30,16 +30,17 @@ pub trait Observer: Debug + Send {
     /// Called when a host that encrypts has opened a sealed packet with this tag.
     fn on_opened(&mut self, _host: NodeId, _tag: [u8; 16]) {}
 
-    /// Called when the payload of such a placement was compared.
+    /// Called when a host that encrypts has compared a payload with the bytes that its peer sent; `is_genuine` is
+    /// `true` if they are equal.
     fn on_payload_read(&mut self, _host: NodeId, _placement: &Placement, _is_genuine: bool) {}
 
     /// Called when the payload of a packet has been placed, before the engine is notified.
     fn on_placed(&mut self, _host: NodeId, _connection: ConnectionId, _psn: u32) {}
 
-    /// Called for each event of `host`'s engine.
+    /// Called with each event of `host`'s engine.
     fn on_event(&mut self, _host: NodeId, _event: &Event) {}
 
-    /// Called when `host`'s engine restarted; these channels ended with it.
+    /// Called when `host`'s engine has restarted. The channels `ended` ended with it.
     fn on_restart(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {}
 
     /// Returns every violation so far, and those that show only at the end of a run.

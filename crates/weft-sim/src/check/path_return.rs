@@ -1,5 +1,5 @@
 //! A path that was reported as down is reported as up again once it carries packets. At the end of a run with a
-//! repaired network every path does.
+//! repaired network every path is up.
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@ use weft_units::unknown_name;
 use crate::scenario::Variant;
 use crate::switch;
 
-/// The error for a name of no balancer.
+/// The error for a name that is not that of a balancer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownBalancer(String);
@@ -20,11 +20,11 @@ pub struct UnknownBalancer(String);
 pub fn resolve(name: &str, variants: &[Variant]) -> Result<Variant, UnknownBalancer> {
     let parts = name.split('+').map(str::trim);
     let parts: Vec<Part> = parts.map(|part| find(part, variants)).collect::<Result<_, _>>()?;
-    let says_path = |part: &Part| !matches!(part, Part::Switch(_) | Part::Congestion(_));
+    let selects_path = |part: &Part| !matches!(part, Part::Switch(_) | Part::Congestion(_));
     let by_switches = parts.iter().any(|part| matches!(part, Part::Switch(_)));
     let single = Variant::setting(name, "transport", "policy", path::Kind::Single.name());
     let nothing = Variant { overrides: toml::Table::new(), ..single.clone() };
-    let start = if by_switches && !parts.iter().any(says_path) { single } else { nothing };
+    let start = if by_switches && !parts.iter().any(selects_path) { single } else { nothing };
     let combined = parts.iter().fold(start, |all, part| all.and(part.variant()));
     let about = match parts.as_slice() {
         [Part::Own(variant)] => variant.about.clone(),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn where_switches_balance_hosts_keep_to_one_path_unless_told_otherwise() {
+    fn where_switches_balance_hosts_keep_to_one_path_unless_a_policy_is_named() {
         let alone = overrides("least-queued");
         assert!(alone.contains("[transport]\npolicy = \"single\"\n"), "{alone}");
         assert!(alone.contains("[forwarding]\nkind = \"least-queued\"\n"), "{alone}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest() {
+    fn the_error_for_an_unknown_name_suggests_the_nearest() {
         let error = resolve("oblivous", &[]).unwrap_err().to_string();
         let want = "no balancer \"oblivous\", did you mean \"oblivious\"? (known: single, ";
         assert!(error.starts_with(want), "{error}");

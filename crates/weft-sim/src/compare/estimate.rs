@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The share of such intervals that contain the true mean.
+/// The confidence level of the intervals of [`Estimate`]: the share of them that contain the true mean.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A mean over seeds with its confidence interval: Student's t at [`CONFIDENCE`], two-sided, which assumes that the

@@ -32,7 +32,7 @@ pub struct Metric {
 pub enum Shown {
     /// Tables always show it.
     Always,
-    /// Tables show it if it is not zero in every row.
+    /// Tables show it if at least one row's mean is not zero.
     IfAny,
     /// Tables never show it.
     Never,

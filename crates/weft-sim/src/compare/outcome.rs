@@ -124,13 +124,15 @@ fn training_us(report: &Report) -> f64 {
     lengths.fold(0.0, f64::max)
 }
 
+/// Returns [`QUANTILES`] evenly spaced quantiles of sorted values; none of an empty slice.
 fn quantiles(sorted: &[f64]) -> Vec<f64> {
     let steps = if sorted.is_empty() { 0 } else { QUANTILES };
     (1..=steps).map(|step| sorted[(step * sorted.len()).div_ceil(QUANTILES) - 1]).collect()
 }
 
 impl Row {
-    /// Returns the row of a cell's runs; `first` are those of the first balancer in the same place.
+    /// Returns the row of a cell's runs. `first` are the runs of the first balancer on the same network at the same
+    /// load; `None` in the row of that balancer.
     pub fn new(
         cell: Cell,
         scenario: &Scenario,

@@ -57,7 +57,7 @@ fn balancers_at_one_load_and_seed_carry_the_same_flows() {
 }
 
 #[test]
-fn a_row_is_what_its_runs_have_in_common() {
+fn a_row_has_the_estimates_over_its_runs() {
     let rows = plan().run(2, |_| {}).unwrap();
     let (ecmp, spray) = (&rows[2], &rows[3]);
     let means: Vec<f64> = spray.runs.iter().map(|run| run.metrics["slowdown_mean"]).collect();
@@ -73,7 +73,7 @@ fn a_row_is_what_its_runs_have_in_common() {
 }
 
 #[test]
-fn networks_are_exchanged_and_what_does_not_fit_is_named_with_its_place() {
+fn networks_are_varied_and_an_invalid_cell_is_named() {
     let small = "kind = \"leaf-spine\"\nleaves = 2\nspines = 1\nhosts_per_leaf = 2";
     let small = vec![("small".to_owned(), toml::from_str(small).unwrap())];
     let rows = Plan { topologies: small, ..plan() }.run(2, |_| {}).unwrap();
@@ -90,7 +90,7 @@ fn networks_are_exchanged_and_what_does_not_fit_is_named_with_its_place() {
 }
 
 #[test]
-fn a_variant_that_makes_no_scenario_is_named_with_its_line() {
+fn an_invalid_variant_is_named_with_its_line() {
     for (old, new, want) in [
         (
             "policy = \"oblivious\"",

@@ -1,4 +1,4 @@
-//! The calendar: a list of events for each day and node, in chunks.
+//! The calendar: a list of events for each window and node, in chunks.
 
 use weft_units::{prefetch, prefetch_all};
 
@@ -9,14 +9,15 @@ use crate::time::SimTime;
 const MAX_CHUNKS: usize = 16;
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
+    /// Appends an event to the list of its node in a window.
     #[inline(always)]
-    pub(super) fn append(&mut self, day: u64, at: SimTime, event: E) {
+    pub(super) fn append(&mut self, window: u64, at: SimTime, event: E) {
         let node = event.node();
-        let list = self.list(day, node);
+        let list = self.list(window, node);
         let end = &mut self.ends[list];
         let mut place = *end;
         if place.is_multiple_of(CHUNK) {
-            place = self.lengthen(list, day, node);
+            place = self.lengthen(list, window, node);
         } else {
             *end += 1;
         }
@@ -24,23 +25,25 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         events[(place % CHUNK) as usize] = event.with_node(turn::low(at));
     }
 
+    /// Returns the index in `ends` of a node's list.
     #[inline]
-    pub(super) fn list(&self, day: u64, node: u32) -> usize {
-        self.slot(day) * self.side_of.len() + node as usize
+    pub(super) fn list(&self, window: u64, node: u32) -> usize {
+        self.slot(window) * self.side_of.len() + node as usize
     }
 
+    /// Returns the calendar's slot for a window.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "there are few days")]
-    pub(super) fn slot(&self, day: u64) -> usize {
-        (day & self.day_mask) as usize
+    #[expect(clippy::cast_possible_truncation, reason = "there are few windows")]
+    pub(super) fn slot(&self, window: u64) -> usize {
+        (window & self.window_mask) as usize
     }
 
     /// Appends a chunk to a list, takes the chunk's first place, and returns it.
     #[inline(never)]
-    fn lengthen(&mut self, list: usize, day: u64, node: u32) -> u32 {
+    fn lengthen(&mut self, list: usize, window: u64, node: u32) -> u32 {
         let end = self.ends[list];
         if end == NONE {
-            let slot = self.slot(day);
+            let slot = self.slot(window);
             let side = &mut self.sides[usize::from(self.side_of[node as usize])];
             side.busy[slot].push(node);
             side.occupied[slot / 64] |= 1 << (slot % 64);
@@ -51,6 +54,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         chunk * CHUNK
     }
 
+    /// Returns a chunk that no list uses, allocated if none is free.
     #[inline]
     fn unused_chunk(&mut self) -> u32 {
         let chunk = self.free;
@@ -66,8 +70,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
 
     /// Adds a list to the turn that begins.
     #[inline]
-    pub(super) fn take_list(&mut self, day: u64, node: u32) {
-        let list = self.list(day, node);
+    pub(super) fn take_list(&mut self, window: u64, node: u32) {
+        let list = self.list(window, node);
         let end = std::mem::replace(&mut self.ends[list], NONE);
         if end == NONE {
             return;
@@ -107,14 +111,14 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Prefetches the position of a node's current events, for [`Self::prefetch`].
     #[inline]
     pub fn prefetch_list(&self, node: u32) {
-        self.today.clone().for_each(|day| prefetch(&self.ends[self.list(day, node)]));
+        self.current.clone().for_each(|window| prefetch(&self.ends[self.list(window, node)]));
     }
 
     /// Prefetches a node's events of the current windows.
     #[inline]
     pub fn prefetch(&self, node: u32) {
-        for day in self.today.clone() {
-            let end = self.ends[self.list(day, node)];
+        for window in self.current.clone() {
+            let end = self.ends[self.list(window, node)];
             let mut chunk = end.saturating_sub(1) / CHUNK;
             for _ in 0..MAX_CHUNKS {
                 if chunk == NONE {
@@ -129,8 +133,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Returns a node's lists of the current windows, the latest scheduled event of each window first.
     #[inline]
     pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
-        self.today.clone().flat_map(move |day| {
-            let mut end = self.ends[self.list(day, node)];
+        self.current.clone().flat_map(move |window| {
+            let mut end = self.ends[self.list(window, node)];
             std::iter::from_fn(move || {
                 let place = end.checked_sub(1)?;
                 let Chunk(events) = &self.chunks[(place / CHUNK) as usize];

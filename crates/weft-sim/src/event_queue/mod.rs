@@ -2,17 +2,16 @@
 //!
 //! Nodes affect each other only through cables, so an event at one node cannot affect another node before the shortest
 //! cable's latency has passed, and the events of two nodes within that span may be handled in either order. Time is
-//! therefore cut into lookahead windows, called *days* here, no longer than that. In each day every node that has
-//! events is served once, its events in order of time: its memory is fetched once a day instead of once an event.
-//! (Parallel simulators use the same span, the lookahead, to let nodes run ahead of each other: Chandy and Misra
-//! 1979.)
+//! therefore cut into lookahead windows no longer than that. In each window every node that has events is served once,
+//! its events in order of time: its memory is fetched once a window instead of once an event. (Parallel simulators use
+//! the same span, the lookahead, to let nodes run ahead of each other: Chandy and Misra 1979.)
 //!
 //! If every cable joins a node of one *side* to one of the other (the graph is bipartite), the sides alternate: a side
-//! that is a day behind the other may be served two days at once, because any event that can still reach it comes from
-//! the other side and is a day on its way.
+//! that is a window behind the other may be served two windows at once, because any event that can still reach it comes
+//! from the other side and takes at least a window to arrive.
 //!
-//! The calendar has a list for each day and node; scheduling appends to it. In the node's turn, keys to the events are
-//! sorted and the events stay in place. Events past the calendar's last day are in a heap.
+//! The calendar has a list for each window and node; scheduling appends to it. In the node's turn, keys to the events
+//! are sorted and the events stay in place. Events past the calendar's last window are in a heap.
 //!
 //! Of one node, events of the same instant come in the order in which they were scheduled.
 
@@ -30,17 +29,18 @@ mod turn;
 
 use turn::Turn;
 
-/// Approximate number of lists in the calendar: days times nodes.
+/// Approximate number of lists in the calendar: windows times nodes.
 const LISTS: usize = 1 << 20;
-/// Minimum number of days in the calendar; a power of two.
-const MIN_DAYS: usize = 64;
-const MAX_DAYS: usize = 512;
+/// Minimum number of windows in the calendar; a power of two.
+const MIN_WINDOWS: usize = 64;
+/// Maximum number of windows in the calendar; a power of two.
+const MAX_WINDOWS: usize = 512;
 /// Number of events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
 /// The index that ends a list, and the end of an empty one. The first chunk is never used.
 const NONE: u32 = 0;
-/// Maximum length of a day: a longer one saves nothing more, and its events would exceed the processor's cache.
-const MAX_DAY: SimSpan = SimSpan::from_picos(4_000_000);
+/// Maximum length of a window: a longer one saves nothing more, and its events would exceed the processor's cache.
+const MAX_WINDOW: SimSpan = SimSpan::from_picos(4_000_000);
 
 /// An event of one node.
 ///
@@ -58,7 +58,7 @@ pub trait AtNode {
 #[repr(align(64))]
 struct Chunk<E>([E; CHUNK as usize]);
 
-/// An event past the last day, with its rank in the scheduling order.
+/// An event past the calendar's last window, with its number in the order of scheduling.
 #[derive(Debug)]
 struct Waiting<E> {
     at: SimTime,
@@ -86,9 +86,9 @@ impl<E> Ord for Waiting<E> {
 /// Nodes that no cable joins to each other, or all nodes.
 #[derive(Debug)]
 struct Side {
-    /// The nodes that have events, by day.
+    /// The nodes that have events, by window.
     busy: Vec<Vec<u32>>,
-    /// One bit for each day: `true` if any node has events.
+    /// One bit for each window: set if any node has events.
     occupied: Vec<u64>,
     /// The time up to which events have been or are being served.
     until: SimTime,
@@ -97,26 +97,28 @@ struct Side {
 /// A queue of future events; the module's documentation describes it.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// Days in 2^64 picoseconds, rounded up: dividing by a day's length is a multiplication.
-    days_per_eon: u64,
-    /// The days being served on one side, or served last.
-    today: Range<u64>,
+    /// Number of windows in 2^64 picoseconds, rounded up: dividing by a window's length is a multiplication.
+    windows_per_range: u64,
+    /// The windows being served on one side, or served last.
+    current: Range<u64>,
     /// The time up to which events have been or are being served, on the side that is ahead.
     until: SimTime,
-    /// Number of days in the calendar, less one.
-    day_mask: u64,
+    /// Number of windows in the calendar, less one.
+    window_mask: u64,
     /// The index in `sides` of each node's side.
     side_of: Vec<u8>,
     sides: Vec<Side>,
-    /// The end in `chunks` of each list, by day and node.
+    /// The end in `chunks` of each list, by window and node.
     ends: Vec<u32>,
     /// The events.
     chunks: Vec<Chunk<E>>,
-    /// The previous chunk of the same list by chunk, or the next free chunk.
+    /// By chunk: the previous chunk of the same list, or the next free chunk.
     before: Vec<u32>,
+    /// The first free chunk.
     free: u32,
-    /// Events past the last day.
+    /// Events past the last window.
     far: BinaryHeap<Reverse<Waiting<E>>>,
+    /// Number of events that were put into `far` so far.
     sequence: u64,
     /// `true` if the current nodes have events after `until`.
     cut_short: bool,
@@ -130,21 +132,21 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// each: all on side 0, or on 0 and 1 so that nodes of one side affect each other within less than twice that only
     /// through the other side.
     pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
-        let day = lookahead.min(MAX_DAY).as_picos().max(2);
-        let days = LISTS / side_of.len().max(1);
-        let days = (days.next_power_of_two() / 2).clamp(MIN_DAYS, MAX_DAYS);
+        let window = lookahead.min(MAX_WINDOW).as_picos().max(2);
+        let windows = LISTS / side_of.len().max(1);
+        let windows = (windows.next_power_of_two() / 2).clamp(MIN_WINDOWS, MAX_WINDOWS);
         let sides = 1 + u64::from(side_of.contains(&1));
         let side = |_| Side {
-            busy: vec![Vec::new(); days],
-            occupied: vec![0; days / 64],
+            busy: vec![Vec::new(); windows],
+            occupied: vec![0; windows / 64],
             until: SimTime::EPOCH,
         };
         Self {
-            days_per_eon: u64::MAX / day + 1,
-            today: 0..1,
+            windows_per_range: u64::MAX / window + 1,
+            current: 0..1,
             until: SimTime::EPOCH,
-            day_mask: days as u64 - 1,
-            ends: vec![NONE; days * side_of.len()],
+            window_mask: windows as u64 - 1,
+            ends: vec![NONE; windows * side_of.len()],
             sides: (0..sides).map(side).collect(),
             side_of,
             chunks: vec![Chunk::default()],
@@ -154,17 +156,19 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             sequence: 0,
             cut_short: false,
             waiting: Vec::new(),
-            turn: Turn::new(SimSpan::from_picos(day * sides)),
+            turn: Turn::new(SimSpan::from_picos(window * sides)),
         }
     }
 
+    /// Returns the number of the window that a time is in.
     #[inline]
-    fn day(&self, at: SimTime) -> u64 {
-        ((u128::from(at.as_picos()) * u128::from(self.days_per_eon)) >> 64) as u64
+    fn window(&self, at: SimTime) -> u64 {
+        ((u128::from(at.as_picos()) * u128::from(self.windows_per_range)) >> 64) as u64
     }
 
-    fn dawn(&self, day: u64) -> SimTime {
-        let picos = (u128::from(day) << 64).div_ceil(u128::from(self.days_per_eon));
+    /// Returns the start of a window.
+    fn start_of(&self, window: u64) -> SimTime {
+        let picos = (u128::from(window) << 64).div_ceil(u128::from(self.windows_per_range));
         SimTime::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
     }
 
@@ -173,8 +177,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.until
     }
 
-    /// Schedules `event`. An event due before [`Self::until`] at a node other than the one being served must arrive by
-    /// a cable.
+    /// Schedules `event`. If it is due before [`Self::until`], it is at the node being served, or is the arrival of a
+    /// packet by a cable.
     #[inline(always)] // An event passed through memory is written in pieces and read at once.
     pub fn schedule(&mut self, at: SimTime, event: E) {
         let node = event.node();
@@ -189,30 +193,31 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
         let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
         debug_assert!(at >= side().until, "no event is scheduled in a node's past");
-        let day = self.day(at);
-        if day - self.today.start <= self.day_mask {
-            self.append(day, at, event);
+        let window = self.window(at);
+        if window - self.current.start <= self.window_mask {
+            self.append(window, at, event);
         } else {
             self.set_aside(at, event);
         }
     }
 
+    /// Puts an event past the last window into the heap.
     #[cold]
     fn set_aside(&mut self, at: SimTime, event: E) {
         self.sequence += 1;
         self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
     }
 
-    /// Returns `true` if no event is left. Not to be called while a node is being served.
+    /// Returns `true` if no event is left. It must not be called while a node is being served.
     pub fn is_empty(&self) -> bool {
-        self.next_day().is_none()
+        self.next_window().is_none()
     }
 
-    /// Advances to the next events due before `limit`: those of the side that is behind, up to a day after the other;
-    /// [`Self::next_node`] then returns its nodes. Returns `false` if there are none.
+    /// Advances to the next events due before `limit`: those of the side that is behind, up to a window after the
+    /// other; [`Self::next_node`] then returns its nodes. Returns `false` if there are none.
     pub fn begin(&mut self, limit: SimTime) -> bool {
         debug_assert!(self.waiting.is_empty() && self.turn.is_over(), "all were served");
-        let next = self.next_day().map_or(limit, |day| self.dawn(day).min(limit));
+        let next = self.next_window().map_or(limit, |window| self.start_of(window).min(limit));
         self.sides.iter_mut().for_each(|side| side.until = side.until.max(next));
         let until = |side: &usize| self.sides[*side].until;
         let behind = (0..self.sides.len()).min_by_key(until).expect("there is a side");
@@ -221,23 +226,23 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             self.until = from;
             return false;
         }
-        self.enter(self.day(from)..self.day(other) + 1);
-        let evening = self.dawn(self.today.end);
-        self.until = limit.min(evening);
-        self.cut_short = self.until < evening;
-        self.turn.dawn = self.dawn(self.today.start);
+        self.enter(self.window(from)..self.window(other) + 1);
+        let end = self.start_of(self.current.end);
+        self.until = limit.min(end);
+        self.cut_short = self.until < end;
+        self.turn.start = self.start_of(self.current.start);
         self.sides[behind].until = self.until;
         self.gather(behind);
         true
     }
 
-    /// Collects the nodes of a side that have events in the current days.
+    /// Collects the nodes of a side that have events in the current windows.
     fn gather(&mut self, side: usize) {
-        for day in self.today.clone() {
-            let (slot, first) = (self.slot(day), self.list(self.today.start, 0));
+        for window in self.current.clone() {
+            let (slot, first) = (self.slot(window), self.list(self.current.start, 0));
             let Side { busy, occupied, .. } = &mut self.sides[side];
             occupied[slot / 64] &= !(1 << (slot % 64));
-            if day == self.today.start {
+            if window == self.current.start {
                 std::mem::swap(&mut self.waiting, &mut busy[slot]);
             } else {
                 let nodes = busy[slot].drain(..);
@@ -247,30 +252,31 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// Returns the first day from the current one on that has events.
-    fn next_day(&self) -> Option<u64> {
-        let far = || self.far.peek().map(|Reverse(first)| self.day(first.at));
+    /// Returns the first window from the current one on that has events.
+    fn next_window(&self) -> Option<u64> {
+        let far = || self.far.peek().map(|Reverse(first)| self.window(first.at));
         self.sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
     }
 
-    fn enter(&mut self, days: Range<u64>) {
-        let day = days.start;
-        let was = std::mem::replace(&mut self.today, days);
-        if day == was.start {
+    /// Makes `windows` the current windows.
+    fn enter(&mut self, windows: Range<u64>) {
+        let window = windows.start;
+        let was = std::mem::replace(&mut self.current, windows);
+        if window == was.start {
             return;
         }
-        // Days behind this one are free; the heap's events fill them before new ones are appended.
+        // The slots of earlier windows are free; the heap's events fill them before new ones are appended.
         while let Some(Reverse(first)) = self.far.peek()
-            && self.day(first.at) - day <= self.day_mask
+            && self.window(first.at) - window <= self.window_mask
         {
             let Reverse(Waiting { at, event, .. }) = self.far.pop().expect("it was peeked at");
-            self.append(self.day(at), at, event);
+            self.append(self.window(at), at, event);
         }
     }
 
-    /// Returns the first day from the current one on that has events of a side in the calendar.
+    /// Returns the first window from the current one on that has events of a side in the calendar.
     fn next_occupied(&self, side: &Side) -> Option<u64> {
-        let start = self.slot(self.today.start);
+        let start = self.slot(self.current.start);
         let (word, bit) = (start / 64, start % 64);
         let words = side.occupied.len();
         let ahead = |step: usize, mask: u64| {
@@ -281,7 +287,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let found = ahead(0, u64::MAX << bit)
             .or_else(|| (1..words).find_map(|step| ahead(step, u64::MAX)))
             .or_else(|| ahead(0, !(u64::MAX << bit)))?;
-        Some(self.today.start + ((found as u64).wrapping_sub(start as u64) & self.day_mask))
+        Some(self.current.start + ((found as u64).wrapping_sub(start as u64) & self.window_mask))
     }
 
     /// Returns the next node to serve, whose events [`Self::pop`] returns.
@@ -291,8 +297,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.release();
         let node = self.waiting.pop()?;
         self.turn.start(node);
-        for day in self.today.clone() {
-            self.take_list(day, node);
+        for window in self.current.clone() {
+            self.take_list(window, node);
         }
         if self.cut_short {
             self.postpone();
@@ -301,11 +307,11 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         Some(node)
     }
 
-    /// Puts back the events that are due later in the current days.
+    /// Puts back the events that are due later in the current windows.
     #[cold]
     fn postpone(&mut self) {
         let later = self.turn.cut_short(self.until, &self.chunks);
-        later.into_iter().for_each(|(at, event)| self.append(self.day(at), at, event));
+        later.into_iter().for_each(|(at, event)| self.append(self.window(at), at, event));
     }
 
     /// Returns the node to be served after this number of others.
@@ -327,17 +333,17 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         std::mem::take(&mut self.turn.keys)
     }
 
-    /// Returns an event that [`Self::take_turn`] named, with its time.
+    /// Returns the event of a key that [`Self::take_turn`] returned, with its time.
     #[inline(always)]
-    pub fn named(&self, name: u64) -> (SimTime, E) {
-        self.turn.named_before(name, &self.chunks)
+    pub fn named(&self, key: u64) -> (SimTime, E) {
+        self.turn.named_before(key, &self.chunks)
     }
 
-    /// Ends the turn that was taken.
+    /// Ends the turn that was taken; `keys` are those of [`Self::take_turn`], whose memory is reused.
     #[inline]
-    pub fn end_turn(&mut self, mut names: Vec<u64>) {
-        names.clear();
-        self.turn.keys = names;
+    pub fn end_turn(&mut self, mut keys: Vec<u64>) {
+        keys.clear();
+        self.turn.keys = keys;
         self.turn.taken = 0;
     }
 }

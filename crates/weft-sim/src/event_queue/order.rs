@@ -1,14 +1,15 @@
 //! Sorts the keys of a turn, nearly without comparisons.
 //!
-//! The order of two packets is unpredictable for a processor, and a mispredicted branch costs as much as some fifty
-//! instructions; a comparison sort mispredicted once for each packet. But times within a day are spread evenly. So the
-//! keys are counted into four times as many bins as there are keys; few bins have several keys, and only those are
+//! The order of two packets is unpredictable for a processor, and a mispredicted branch costs as much as about fifty
+//! instructions; a comparison sort mispredicted once for each packet. But times within a window are spread evenly. So
+//! the keys are counted into four times as many bins as there are keys; few bins have several keys, and only those are
 //! compared.
 
-/// Number of keys below which comparisons sort them. They are a host's, which came by one cable, in order.
-const MAX_INSERTION: usize = 12;
+/// Minimum number of keys that are sorted with bins. Fewer keys are those of a host: they came by one cable, in order,
+/// so that comparisons sort them fast.
+const MIN_KEYS: usize = 12;
 
-/// Maximum number of keys whose positions fit a byte, eight of which are added at once.
+/// Maximum number of keys that are sorted with bins: their positions fit a byte, and eight bytes are added at once.
 const MAX_KEYS: usize = u8::MAX as usize;
 
 /// A one in each of eight bytes.
@@ -32,7 +33,7 @@ impl Order {
     /// Sorts `keys` in ascending order.
     #[inline]
     pub(super) fn sort(&mut self, keys: &mut Vec<u64>) {
-        if !(MAX_INSERTION..=MAX_KEYS).contains(&keys.len()) {
+        if !(MIN_KEYS..=MAX_KEYS).contains(&keys.len()) {
             return keys.sort_unstable();
         }
         std::mem::swap(keys, &mut self.unsorted);
@@ -51,12 +52,12 @@ impl Order {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "what is above the bins is zero")]
+#[expect(clippy::cast_possible_truncation, reason = "the bits above the bin's number are zero")]
 fn bin(key: u64, shift: u32) -> usize {
     usize::from((key >> shift) as u8)
 }
 
-/// Turns counts into the position of each bin's first key.
+/// Counts the keys of each bin and returns the position of each bin's first key.
 #[inline]
 fn starts(keys: &[u64], shift: u32, bins: usize) -> [u8; 1 << u8::BITS] {
     let mut starts = [0; 1 << u8::BITS];
@@ -99,9 +100,7 @@ mod tests {
         bounds.extend((0..64).map(|bit| 1 << bit));
         for bound in bounds {
             let mut order = Order::new(bound);
-            for count in
-                [0, 1, 2, MAX_INSERTION - 1, MAX_INSERTION, 40, 100, MAX_KEYS, MAX_KEYS + 1, 1_000]
-            {
+            for count in [0, 1, 2, MIN_KEYS - 1, MIN_KEYS, 40, 100, MAX_KEYS, MAX_KEYS + 1, 1_000] {
                 let mut keys: Vec<_> = (0..count).map(|_| rng.below(bound)).collect();
                 let mut expected = keys.clone();
                 expected.sort_unstable();

@@ -22,17 +22,17 @@ impl AtNode for Numbered {
     }
 }
 
-/// In a ring, in which every other node is on the other side.
+/// Number of nodes. They form a ring and alternate between the sides.
 const NODES: u32 = 8;
 
 /// Returns the events that an event causes, by its number alone: up to two at its own node, soon or late, and one at
 /// another, never before the lookahead. No two have the same time.
 fn consequences(at: SimTime, event: Numbered, lookahead: u64) -> Vec<(SimTime, Numbered)> {
     let mut rng = Seed(event.number).rng();
-    let mut follow = |node: u32, least: u64, child: u64| {
+    let mut follow = |node: u32, min_delay: u64, child: u64| {
         let bits = [0, 3, 10, 14, 20, 26, 32, 40][rng.index(8)];
         let number = event.number * 4 + child;
-        let picos = at.as_picos() + least + rng.below(1 << bits);
+        let picos = at.as_picos() + min_delay + rng.below(1 << bits);
         let at = SimTime::from_picos(picos / 4096 * 4096 + 4096 + number % 4096);
         (at, Numbered { node, number })
     };
@@ -60,7 +60,7 @@ fn in_order_of_time(lookahead: u64) -> BTreeMap<u32, Vec<(SimTime, Numbered)>> {
 }
 
 #[test]
-fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
+fn each_node_has_the_same_events_as_if_all_were_handled_in_order_of_time() {
     let mut rng = Seed(1).rng();
     for (lookahead, sides) in [2, 5_000, 600_000, 1_003_000, 50_000_000]
         .into_iter()
@@ -74,7 +74,7 @@ fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
         }
         let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         while !queue.is_empty() {
-            // The clock stops now and then.
+            // Random limits cut windows short.
             let bits = rng.below(40);
             let limit = queue.until().as_picos() + rng.below(1 << bits);
             while queue.begin(SimTime::from_picos(limit)) {
@@ -117,7 +117,7 @@ fn events_of_one_instant_come_in_the_order_they_were_scheduled_in() {
 }
 
 #[test]
-fn a_day_that_is_cut_short_keeps_the_order_of_what_is_left() {
+fn a_window_that_is_cut_short_keeps_the_order_of_later_events() {
     let mut queue = EventQueue::new(SimSpan::from_picos(1_000_000), vec![0]);
     let event = |number| Numbered { node: 0, number };
     [700, 200, 900, 700].iter().zip(0..).for_each(|(&at, number)| {
@@ -130,14 +130,14 @@ fn a_day_that_is_cut_short_keeps_the_order_of_what_is_left() {
 }
 
 #[test]
-fn the_end_of_time_is_a_time() {
+fn an_event_at_the_end_of_time_is_served() {
     let mut queue = EventQueue::new(SimSpan::MAX, vec![0, 1]);
     queue.schedule(SimTime::from_picos(u64::MAX - 1), Numbered { node: 1, number: 7 });
     assert_eq!(drain(&mut queue, u64::MAX), [7]);
 }
 
 #[test]
-fn memory_is_used_again() {
+fn chunks_are_reused() {
     let mut queue = EventQueue::new(SimSpan::from_picos(1_000), vec![0, 1]);
     let mut rng: Rng = Seed(1).rng();
     for round in 0..1_000 {

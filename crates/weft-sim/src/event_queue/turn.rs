@@ -11,17 +11,18 @@ const CHUNKS_AHEAD: usize = 8;
 /// The rank of the first event scheduled during a turn. Ranks below are places in the list.
 const FIRST_LATE: u32 = 1 << 31;
 
-/// See the module's documentation.
+/// The sorted events of the node being served.
 #[derive(Debug)]
 pub(super) struct Turn<E> {
     pub(super) node: u32,
-    /// The start of the turn's first day.
-    pub(super) dawn: SimTime,
+    /// The start of the turn's first window.
+    pub(super) start: SimTime,
     /// The node's lists, earliest first.
     pub(super) chunks: Vec<u32>,
     /// The events that were scheduled during the turn.
     pub(super) late: Vec<E>,
-    /// Time since dawn above rank, in the order of scheduling until sorted, then earliest first.
+    /// The time since the turn's start in the upper half, the rank in the lower; in the order of scheduling until
+    /// sorted, then earliest first.
     pub(super) keys: Vec<u64>,
     /// Number of keys that were taken.
     pub(super) taken: usize,
@@ -29,16 +30,16 @@ pub(super) struct Turn<E> {
 }
 
 impl<E: Copy + AtNode> Turn<E> {
-    /// Returns an empty turn; no turn is longer than this.
-    pub(super) fn new(longest: SimSpan) -> Self {
+    /// Returns an empty turn. No turn is longer than `max_length`.
+    pub(super) fn new(max_length: SimSpan) -> Self {
         Self {
             node: 0,
-            dawn: SimTime::EPOCH,
+            start: SimTime::EPOCH,
             chunks: Vec::new(),
             late: Vec::new(),
             keys: Vec::new(),
             taken: 0,
-            order: Order::new(key(SimTime::EPOCH + longest, SimTime::EPOCH, 0)),
+            order: Order::new(key(SimTime::EPOCH + max_length, SimTime::EPOCH, 0)),
         }
     }
 
@@ -58,15 +59,15 @@ impl<E: Copy + AtNode> Turn<E> {
     /// `end`.
     #[inline]
     pub(super) fn collect(&mut self, chunks: &[Chunk<E>], first: usize, end: u32) {
-        let dawn = low(self.dawn);
+        let start = low(self.start);
         let key = |(event, rank): (&E, u32)| {
-            u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
+            u64::from(event.node().wrapping_sub(start)) << 32 | u64::from(rank)
         };
         let mut first_rank = u32::try_from(first).expect("fewer than 2^31 events") * CHUNK;
         let (list, keys) = (&self.chunks[first..], &mut self.keys);
         for (index, &chunk) in list.iter().enumerate() {
-            if let Some(&coming) = list.get(index + CHUNKS_AHEAD) {
-                prefetch_all(&chunks[coming as usize]);
+            if let Some(&ahead) = list.get(index + CHUNKS_AHEAD) {
+                prefetch_all(&chunks[ahead as usize]);
             }
             let Chunk(events) = &chunks[chunk as usize];
             let filled = if index == list.len() - 1 { (end - 1) % CHUNK + 1 } else { CHUNK };
@@ -77,7 +78,7 @@ impl<E: Copy + AtNode> Turn<E> {
 
     /// Removes the events due at `until` or later and returns them in the order of scheduling.
     pub(super) fn cut_short(&mut self, until: SimTime, chunks: &[Chunk<E>]) -> Vec<(SimTime, E)> {
-        let until = key(until, self.dawn, 0);
+        let until = key(until, self.start, 0);
         let keys = std::mem::take(&mut self.keys);
         let (due, later): (Vec<_>, Vec<_>) = keys.into_iter().partition(|&key| key < until);
         self.keys = due;
@@ -94,7 +95,7 @@ impl<E: Copy + AtNode> Turn<E> {
     pub(super) fn insert(&mut self, at: SimTime, event: E) {
         let late = u32::try_from(self.late.len()).expect("fewer than 2^31 events");
         self.late.push(event);
-        let key = key(at, self.dawn, FIRST_LATE + late);
+        let key = key(at, self.start, FIRST_LATE + late);
         let sooner = self.keys[self.taken..].iter().take_while(|&&other| other < key).count();
         let Some(free) = self.taken.checked_sub(1) else { return self.keys.insert(sooner, key) };
         // The event is due soon, so few earlier keys move into the place of the last one taken.
@@ -124,7 +125,7 @@ impl<E: Copy + AtNode> Turn<E> {
     /// Returns the time of the event that `key` names: within the turn, so nothing overflows.
     #[inline(always)]
     fn time(&self, key: u64) -> SimTime {
-        SimTime::from_picos(self.dawn.as_picos() + (key >> 32))
+        SimTime::from_picos(self.start.as_picos() + (key >> 32))
     }
 
     /// Returns the event of a key that was scheduled before the turn.
@@ -137,10 +138,10 @@ impl<E: Copy + AtNode> Turn<E> {
     }
 }
 
-/// Sorts the events of a turn by time, and those of one instant by rank.
+/// Returns the key of an event. Keys sort the events of a turn by time, and those of one instant by rank.
 #[inline]
-fn key(at: SimTime, dawn: SimTime, rank: u32) -> u64 {
-    at.since(dawn).as_picos() << 32 | u64::from(rank)
+fn key(at: SimTime, start: SimTime, rank: u32) -> u64 {
+    at.since(start).as_picos() << 32 | u64::from(rank)
 }
 
 #[inline]
@@ -149,9 +150,9 @@ const fn rank(key: u64) -> u32 {
     key as u32
 }
 
-/// Returns the lower half of a time: days are too short for it to overflow.
+/// Returns the lower half of a time, picoseconds: a turn is shorter than 2^32 ps, so that it identifies a time in it.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is the day's")]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is that of the turn's start")]
 pub(super) const fn low(at: SimTime) -> u32 {
     at.as_picos() as u32
 }

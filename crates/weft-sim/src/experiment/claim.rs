@@ -27,11 +27,11 @@ pub struct Claim {
     /// The number on the right.
     pub right: Operand,
     /// The factor of the right number.
-    #[serde(default = "once")]
+    #[serde(default = "unscaled")]
     pub times: f64,
 }
 
-fn once() -> f64 {
+fn unscaled() -> f64 {
     1.0
 }
 
@@ -125,7 +125,8 @@ impl Outcome {
 }
 
 impl Claim {
-    pub(super) fn judge(&self, rows: &[Row]) -> Result<Outcome, ExperimentError> {
+    /// Returns the claim's outcome on these rows.
+    pub(super) fn evaluate(&self, rows: &[Row]) -> Result<Outcome, ExperimentError> {
         let left = self.number(&self.left, rows)?;
         let right = self.number(&self.right, rows)? * self.times;
         let holds = match self.comparison {
@@ -145,7 +146,7 @@ impl Claim {
         })
     }
 
-    /// Returns `true` if every run that it names has one of these values, axis name to values.
+    /// Returns `true` if every run that the claim names is at one of the values in `kept`, by axis name.
     pub(super) fn is_within(&self, kept: &BTreeMap<String, Vec<String>>) -> bool {
         [&self.left, &self.right].into_iter().all(|operand| match operand {
             Operand::Constant(_) => true,
@@ -181,10 +182,10 @@ pub enum NoNumber {
         /// The measure.
         measure: String,
     },
-    /// Not one row has these values.
+    /// There is not exactly one number with these values, and no reduction to one.
     #[error("one number with these values but {count}; `of` says what to take of several")]
     Several {
-        /// Number of rows.
+        /// Number of numbers.
         count: usize,
     },
 }

@@ -23,8 +23,8 @@ impl Default for InTests {
 }
 
 impl Experiment {
-    /// Returns the experiment that tests run in place of this one: its runs in that part, with all seeds, and the
-    /// claims that name no other run. `None` where tests run nothing of it.
+    /// Returns the experiment that tests run in place of this one: the runs of `in_tests`, with all seeds, and the
+    /// claims that name no other run. Returns `None` if tests run nothing of it.
     pub fn in_tests(&self) -> Option<Self> {
         let InTests::Part(kept) = &self.in_tests else {
             return (self.in_tests == InTests::Whole(true)).then(|| self.clone());

@@ -1,6 +1,6 @@
-//! Experiments: a figure of a paper, or a topic of Weft's own performance, as a file. Its rows come from one base scenario that axes vary, or from a bench
-//! that prints them; a figure may also be unavailable here. Measures are read from the rows, and claims compare these
-//! with each other and with the paper.
+//! Experiments: a figure of a paper, or a topic of Weft's own performance, as a file. Its rows come from one base
+//! scenario that axes vary, or from a bench that prints them; a figure may also be unavailable here. Measures are read
+//! from the rows, and claims compare these with each other and with the paper.
 
 use std::collections::BTreeMap;
 
@@ -134,16 +134,17 @@ pub struct Row {
 }
 
 impl Row {
-    /// Records the seeds' values of a measure.
-    fn note(&mut self, measure: &Measure, values: Vec<f64>) -> Option<()> {
+    /// Records the seeds' values of a measure; returns `None` if there are none.
+    fn record(&mut self, measure: &Measure, values: Vec<f64>) -> Option<()> {
         let name = &measure.name;
         self.measured.insert(name.clone(), measure.of_seeds.of(&values)?);
-        self.note_spread(measure, &values);
+        self.record_spread(measure, &values);
         self.seeds.insert(name.clone(), values);
         Some(())
     }
 
-    fn note_spread(&mut self, measure: &Measure, values: &[f64]) {
+    /// Records the half-width of the confidence interval, if the measure is a mean of several values.
+    fn record_spread(&mut self, measure: &Measure, values: &[f64]) {
         let is_mean = measure.of_seeds == Reduce::Mean;
         let estimate = Estimate::of(values).filter(|_| is_mean);
         if let Some(half_width) = estimate.and_then(|estimate| estimate.half_width) {
@@ -231,14 +232,15 @@ pub enum ExperimentError {
     },
 }
 
-/// Largest number of points of an experiment.
+/// Maximum number of points of an experiment.
 pub const MAX_POINTS: u64 = 100_000;
 
 impl Experiment {
     /// Reads an experiment.
     ///
     /// # Errors
-    /// The line and key that is wrong.
+    /// The text is not valid TOML, has an unknown key, or its parts do not fit together. An error of syntax names the
+    /// line.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
         let experiment: Self = toml::from_str(text)
             .map_err(|error| ExperimentError::Syntax(ScenarioError::syntax(&error, text)))?;
@@ -290,7 +292,7 @@ impl Experiment {
             let values = reports.iter().map(|report| measure.read(report));
             match values.collect::<Result<Vec<_>, _>>() {
                 Err(_) if measure.optional => {}
-                values => row.note(measure, values?).ok_or_else(|| measure.missing())?,
+                values => row.record(measure, values?).ok_or_else(|| measure.missing())?,
             }
         }
         Ok(row)
@@ -313,7 +315,7 @@ impl Experiment {
     /// A claim names a row or measure that does not exist.
     pub fn evaluate_related(&self, rows: Vec<Row>) -> Result<Findings, ExperimentError> {
         let claims =
-            self.claims.iter().map(|claim| claim.judge(&rows)).collect::<Result<_, _>>()?;
+            self.claims.iter().map(|claim| claim.evaluate(&rows)).collect::<Result<_, _>>()?;
         Ok(Findings { rows, claims })
     }
 }
@@ -340,7 +342,7 @@ impl Measure {
         let shares = shares.collect::<Result<Vec<Option<Vec<f64>>>, ExperimentError>>()?;
         for (row, shares) in rows.iter_mut().zip(shares) {
             if let Some(shares) = shares {
-                row.note(self, shares).ok_or_else(|| self.missing())?;
+                row.record(self, shares).ok_or_else(|| self.missing())?;
             }
         }
         Ok(())

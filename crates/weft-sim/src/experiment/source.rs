@@ -16,7 +16,7 @@ pub struct Bench {
     pub command: String,
     /// The environment it measures: real packets between namespaces, one host's memory, a model.
     pub on: String,
-    /// The figure whose rows this experiment reads, if they are not of its own name. Empty for its own.
+    /// The name of the figure whose rows this experiment reads; if empty, the experiment's own.
     #[serde(default)]
     pub rows: String,
     /// `true` if it creates network namespaces.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benchs_rows_of_one_place_are_its_rounds() {
+    fn a_benchs_rows_with_equal_axis_values_are_rounds() {
         let experiment = Experiment::parse(BENCH).unwrap();
         let rows = experiment.measure_rows(&rows()).unwrap();
         let got: Vec<_> = rows.iter().map(|row| (&*row.at["way"], row.measured["rate"])).collect();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_may_lack_an_optional_measure_alone() {
+    fn a_row_may_lack_only_an_optional_measure() {
         let optional = BENCH.replace(
             "value = \"rate\" }]",
             "value = \"rate\" }, { name = \"of a\", value = \"delay\", optional = true, over = { way = \"a\" } }]",
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_source_and_what_fits_it() {
+    fn a_file_has_one_source_and_settings_that_fit_it() {
         let error = |text: &str| Experiment::parse(text).unwrap_err().to_string();
         let two = BENCH.replace("title", "scenario.name = \"n\"\n title");
         assert_eq!(error(&two), "expected one of [scenario], [bench] and [missing]");

@@ -102,7 +102,7 @@ fn measures_are_means_over_the_seeds_and_claims_compare_them() {
 }
 
 #[test]
-fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
+fn a_measure_may_be_a_ratio_to_another_row_seed_by_seed() {
     let mut experiment = Experiment::parse(TEXT).unwrap();
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "4".into())]);
     experiment.measures[0].scale = 100.0;
@@ -126,8 +126,8 @@ fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
 }
 
 #[test]
-fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
-    let judge = |left: &str| {
+fn a_claim_about_several_rows_needs_a_reduction() {
+    let evaluate = |left: &str| {
         let text = TEXT.replace(
             r#"left = { at = { policy = "oblivious", paths = "128" }, measure = "queue" }"#,
             &format!("left = {{ measure = \"queue\", {left} }}"),
@@ -135,11 +135,14 @@ fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
         let experiment = Experiment::parse(&text).unwrap();
         experiment.evaluate(rows(&experiment)).map(|findings| findings.claims[0].left)
     };
-    assert_eq!(judge(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
-    assert_eq!(judge(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(), 3.25);
-    let error = judge(r#"at = { paths = "128" }"#).unwrap_err().to_string();
+    assert_eq!(evaluate(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
+    assert_eq!(
+        evaluate(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(),
+        3.25
+    );
+    let error = evaluate(r#"at = { paths = "128" }"#).unwrap_err().to_string();
     assert!(error.contains("not one number with these values but 2"), "{error}");
-    let error = judge(r#"at = { policy = ["single", "dwrr"] }, of = "min""#).unwrap_err();
+    let error = evaluate(r#"at = { policy = ["single", "dwrr"] }, of = "min""#).unwrap_err();
     assert!(error.to_string().contains("policy = dwrr"), "{error}");
 }
 
@@ -155,21 +158,21 @@ fn a_claim_may_be_about_several_measures() {
 }
 
 #[test]
-fn a_claim_may_hold_rows_over_others() {
-    let judge = |over: &str| {
+fn a_claim_may_divide_by_reference_rows() {
+    let evaluate = |over: &str| {
         let text = TEXT.replacen("measure = \"queue\"", &format!("measure = \"queue\", {over}"), 1);
         let experiment = Experiment::parse(&text).unwrap();
         experiment.evaluate(rows(&experiment)).map(|findings| findings.claims[0].left)
     };
     // 1 and 3 over 4 and 8, and over 9 and 9.
-    assert_eq!(judge("over = { paths = \"4\" }").unwrap(), 4.0 / 12.0);
-    assert_eq!(judge("over = { policy = \"single\" }").unwrap(), 4.0 / 18.0);
-    let error = judge("over = { paths = \"5\" }").unwrap_err().to_string();
+    assert_eq!(evaluate("over = { paths = \"4\" }").unwrap(), 4.0 / 12.0);
+    assert_eq!(evaluate("over = { policy = \"single\" }").unwrap(), 4.0 / 18.0);
+    let error = evaluate("over = { paths = \"5\" }").unwrap_err().to_string();
     assert!(error.contains("there is not a run with paths = 5, policy = oblivious"), "{error}");
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_measure_or_run_is_named() {
     let experiment = Experiment::parse(TEXT).unwrap();
     let point = &experiment.points().unwrap()[0];
     let error = experiment.measure(point, &[serde_json::json!({})]).unwrap_err();
@@ -201,7 +204,7 @@ fn is_simulated(file: &Path) -> bool {
     matches!(read(file).source(), Source::Simulated)
 }
 
-/// Returns the first point's report after 20 us.
+/// Returns the report of a scenario's first 20 us.
 fn short_report(scenario: &Scenario) -> Value {
     let mut scenario = scenario.clone();
     scenario.run.limit = Duration::from_micros(20);
@@ -210,7 +213,7 @@ fn short_report(scenario: &Scenario) -> Value {
 }
 
 #[test]
-fn every_simulated_experiment_can_be_run_measured_and_judged() {
+fn every_simulated_experiment_can_be_run_measured_and_evaluated() {
     let files: Vec<PathBuf> = files().into_iter().filter(|file| is_simulated(file)).collect();
     assert!(files.len() >= 5, "{files:?}");
     for file in files {
@@ -238,7 +241,7 @@ fn every_simulated_experiment_can_be_run_measured_and_judged() {
 }
 
 #[test]
-fn every_experiment_says_what_the_paper_says_and_where_we_differ() {
+fn every_experiment_states_the_papers_result_and_the_difference() {
     for file in files() {
         let (name, experiment) = (file.display(), read(&file));
         let reason = match experiment.source() {
@@ -254,7 +257,7 @@ fn every_experiment_says_what_the_paper_says_and_where_we_differ() {
 }
 
 #[test]
-fn more_points_than_anybody_waits_for_are_refused_before_they_are_made() {
+fn too_many_points_are_refused_before_they_are_created() {
     let mut experiment = Experiment::parse(TEXT).unwrap();
     let mut axis = experiment.axes[0].clone();
     axis.values = vec![1.into(); 1_000];

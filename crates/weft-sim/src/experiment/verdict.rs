@@ -27,7 +27,7 @@ pub enum Verdict {
 }
 
 impl Experiment {
-    /// Returns the verdict on the findings, or on there being none.
+    /// Returns the verdict on the findings; `None` means that no rows were recorded.
     pub fn verdict(&self, findings: Option<&Findings>) -> Verdict {
         if matches!(self.source(), Source::Missing(_)) {
             return Verdict::NotReproducible;

@@ -12,7 +12,7 @@ use crate::switch::Forwarding;
 use crate::time::SimTime;
 
 impl Fabric {
-    /// Forwards the packets that arrive at `switch` in its turn, named by `arrivals`.
+    /// Forwards the packets that arrive at `switch` in its turn; `arrivals` are their keys ([`Events::take_turn`]).
     #[inline(never)]
     pub fn forward_all(&mut self, switch: NodeId, arrivals: &[u64], events: &mut Events) {
         let mut arrivals = arrivals.iter();
@@ -21,8 +21,8 @@ impl Fabric {
         }
     }
 
-    /// Forwards packets until one needs more, and returns that one: its link is down or faulty, its queue may mark,
-    /// its buffer may be full, or the model must service it.
+    /// Forwards packets until one needs more work, and returns that one: its link is down or faulty, its queue may
+    /// mark, its buffer may be full, it has no route, or the model must choose its link.
     ///
     /// The state that all packets of the turn need is loaded once. Rare cases are handled outside, so that the
     /// frequent case stays in the processor's registers.
@@ -40,10 +40,10 @@ impl Fabric {
             _ => None,
         };
         let choice = choice.filter(|_| !events.until().is_remote());
-        let Some(choice) = choice else { return arrivals.next().map(|&name| events.arrival(name)) };
+        let Some(choice) = choice else { return arrivals.next().map(|&key| events.arrival(key)) };
         let (routes, mut room) = (routes.at(switch), buffers.room(index));
-        for &name in arrivals {
-            let (now, hop) = events.arrival(name);
+        for &key in arrivals {
+            let (now, hop) = events.arrival(key);
             let candidates = routes.next_links(hop.destination());
             if candidates.is_empty() {
                 return Some((now, hop));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_as_if_each_packet_had_been_forwarded_alone() {
+    fn the_fast_loop_agrees_with_forwarding_each_packet_alone() {
         for kind in [Kind::Ecmp, Kind::Random] {
             let (mut fast, mut fast_events) = fabric(kind);
             let (mut slow, mut slow_events) = fabric(kind);

@@ -19,7 +19,7 @@ pub(super) struct Ports {
     /// The ports by the link they send on.
     list: Vec<Port>,
     accounts: Accounts,
-    asking: PauseRequests,
+    pause_requests: PauseRequests,
     mark_at: MarkAt,
 }
 
@@ -35,7 +35,7 @@ impl Ports {
                 .map(|node| Port::new(node, topology.is_host(node)))
                 .collect(),
             accounts: pfc.accounts(topology, port, buffer.size, *sending).unwrap_or_else(lossy),
-            asking: PauseRequests::new(pfc, topology),
+            pause_requests: PauseRequests::new(pfc, topology),
             mark_at: port.mark_at,
         })
     }
@@ -89,8 +89,14 @@ impl Fabric {
     }
 
     /// Handles an event of a port.
-    pub fn port_event(&mut self, now: SimTime, link: LinkId, what: PortEvent, events: &mut Events) {
-        match what {
+    pub fn port_event(
+        &mut self,
+        now: SimTime,
+        link: LinkId,
+        event: PortEvent,
+        events: &mut Events,
+    ) {
+        match event {
             PortEvent::Wake if self.port(link).wake_at == now => {
                 self.port(link).wake_at = SimTime::FAR_FUTURE;
                 self.service_port(now, link, events);
@@ -99,8 +105,8 @@ impl Fabric {
                 self.port(link).pause.set(now, span);
                 self.service_port(now, link, events);
             }
-            PortEvent::Refresh if self.ports().asking.again_at(link) == now => {
-                self.ask_again(now, link, events);
+            PortEvent::Refresh if self.ports().pause_requests.refresh_at(link) == now => {
+                self.refresh_pause(now, link, events);
             }
             // The event is obsolete: the port has changed since.
             PortEvent::Wake | PortEvent::Pause(_) | PortEvent::Refresh => {}
@@ -134,10 +140,10 @@ impl Fabric {
             return self.lose(hop.packet(), Loss::QueueFull);
         };
         self.join(now, link, admitted.past_switch(), SimSpan::ZERO, events);
-        self.ask_for_pause(now, hop, events);
+        self.request_pause(now, hop, events);
     }
 
-    /// Returns the packet as it joins a queue; `None` if there is no room.
+    /// Returns the packet as it joins a queue, marked if the queue marks it on arrival; `None` if there is no room.
     fn admit(&mut self, link: LinkId, hop: Hop) -> Option<Hop> {
         let switch = (hop.node().0 - self.hosts) as usize;
         let ports = self.ports.as_mut().expect("the caller knows");
@@ -160,6 +166,7 @@ impl Fabric {
         Some(if marks { self.mark(link, hop) } else { hop })
     }
 
+    /// Returns the packet marked, and counts the mark unless it was marked already.
     #[inline]
     pub(super) fn mark(&mut self, link: LinkId, hop: Hop) -> Hop {
         if hop.ecn() == Ecn::Capable {
@@ -186,6 +193,7 @@ impl Fabric {
         self.join(now, link, hop, jitter, events);
     }
 
+    /// Transmits a packet at once if its port is free, and otherwise puts it into the port's queue.
     #[inline]
     fn join(&mut self, now: SimTime, link: LinkId, hop: Hop, jitter: SimSpan, events: &mut Events) {
         let waiting = Waiting { hop, jitter };
@@ -195,7 +203,7 @@ impl Fabric {
         }
         let (deeper, will_wake) = (port.push(waiting), port.wake_at <= port.free_at);
         if deeper {
-            self.note_depth(now, link);
+            self.record_depth(now, link);
         }
         if !will_wake {
             return self.service_port(now, link, events);
@@ -204,8 +212,8 @@ impl Fabric {
         self.links[link.index()].busy_until += size;
     }
 
-    /// Records the deepest queue.
-    fn note_depth(&mut self, now: SimTime, link: LinkId) {
+    /// Updates the link's longest queue so far.
+    fn record_depth(&mut self, now: SimTime, link: LinkId) {
         let port = self.port(link);
         let (waiting, sending) = (port.waiting_in_all(), port.free_at.since(now));
         let backlog = self.class(link).pace.span(waiting) + sending;
@@ -241,11 +249,11 @@ impl Fabric {
         self.hops += 1;
         state.bytes += u64::from(hop.size());
         wake(port, state, class.pace, now, link, events);
-        let (came_by, in_buffer) = (hop.link(), hop.class() == Class::Data && !port.of_host);
+        let (input, in_buffer) = (hop.link(), hop.class() == Class::Data && !port.of_host);
         let (lossless, mut marks) = (accounts.are_lossless(), false);
         if in_buffer {
             let switch = (port.node.0 - self.hosts) as usize;
-            accounts.release(switch, if lossless { came_by } else { link }, hop.size());
+            accounts.release(switch, if lossless { input } else { link }, hop.size());
             if *mark_at == MarkAt::Dequeue
                 && let Some(queue) = &class.discipline
             {
@@ -263,10 +271,11 @@ impl Fabric {
             _ => events.schedule_arrival(arrival, hop),
         }
         if in_buffer && lossless {
-            self.end_pause(now, came_by, events);
+            self.end_pause(now, input, events);
         }
     }
 
+    /// Schedules the wake-up of the port of `link`.
     fn wake_when_due(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
         let Ports { list, .. } = self.ports.as_mut().expect("it has queues");
         let (port, state) = (&mut list[link.index()], &mut self.links[link.index()]);
@@ -301,24 +310,28 @@ impl Fabric {
     // The rest sends and refreshes pauses.
 
     /// Requests a pause from the other end of a packet's link if the link exceeds its threshold.
-    fn ask_for_pause(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+    fn request_pause(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         let (switch, from) = ((hop.node().0 - self.hosts) as usize, hop.link());
-        let Ports { accounts, asking, .. } = self.ports();
-        if accounts.are_lossless() && !asking.is_requested(from) && accounts.is_over(switch, from) {
+        let Ports { accounts, pause_requests, .. } = self.ports();
+        if accounts.are_lossless()
+            && !pause_requests.is_requested(from)
+            && accounts.is_over(switch, from)
+        {
             self.pause_neighbour(now, from, events);
         }
     }
 
+    /// Requests or refreshes the pause of the port that sends on `from`.
     fn pause_neighbour(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
         let pace = self.class(from).pace;
-        let (span, again) = self.ports().asking.ask(now, from, pace);
+        let (span, refresh_at) = self.ports().pause_requests.request(now, from, pace);
         let node = NodeId(self.links[from.index()].to);
-        events.schedule(again, Event::Port { node, link: from, what: PortEvent::Refresh });
+        events.schedule(refresh_at, Event::Port { node, link: from, event: PortEvent::Refresh });
         self.notify_neighbour(now, from, span, events);
     }
 
     /// Refreshes a pause after half its span if it is still needed.
-    fn ask_again(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
+    fn refresh_pause(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
         let switch = (self.links[from.index()].to - self.hosts) as usize;
         if self.ports().accounts.is_over(switch, from) {
             self.pause_neighbour(now, from, events);
@@ -330,9 +343,9 @@ impl Fabric {
     /// Ends a pause that is no longer needed.
     fn end_pause(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
         let switch = (self.links[from.index()].to - self.hosts) as usize;
-        let Ports { accounts, asking, .. } = self.ports();
-        if asking.is_requested(from) && !accounts.is_over(switch, from) {
-            asking.stop(from);
+        let Ports { accounts, pause_requests, .. } = self.ports();
+        if pause_requests.is_requested(from) && !accounts.is_over(switch, from) {
+            pause_requests.stop(from);
             self.notify_neighbour(now, from, SimSpan::ZERO, events);
         }
     }
@@ -344,6 +357,7 @@ impl Fabric {
         self.service_port(now, back, events);
     }
 
+    /// Puts a pause frame on the idle wire.
     fn send_pause_frame(&mut self, now: SimTime, link: LinkId, span: SimSpan, events: &mut Events) {
         let LinkClass { pace, propagation, .. } = *self.class(link);
         let departure = now + pace.serialisation(pfc::FRAME);
@@ -351,8 +365,8 @@ impl Fabric {
         let state = &mut self.links[link.index()];
         state.bytes += u64::from(pfc::FRAME);
         let (node, to_pause) = (NodeId(state.to), link.reverse());
-        let what = PortEvent::Pause(span);
-        events.schedule(departure + propagation, Event::Port { node, link: to_pause, what });
+        let event = PortEvent::Pause(span);
+        events.schedule(departure + propagation, Event::Port { node, link: to_pause, event });
         self.wake_when_due(now, link, events);
     }
 }
@@ -375,7 +389,7 @@ fn wake(
     let sent = (port.of_host && port.free_at > now).then_some(port.free_at);
     if let Some(at) = sent.or(next).filter(|&at| at < port.wake_at) {
         port.wake_at = at;
-        let (node, what) = (port.node, PortEvent::Wake);
-        events.schedule(at, Event::Port { node, link, what });
+        let (node, event) = (port.node, PortEvent::Wake);
+        events.schedule(at, Event::Port { node, link, event });
     }
 }

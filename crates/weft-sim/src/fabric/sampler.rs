@@ -29,12 +29,12 @@ pub(super) struct Sampler {
     /// Number of packets until the next sample.
     skip: u64,
     rng: Rng,
-    taken: Vec<PacketSample>,
+    samples: Vec<PacketSample>,
 }
 
 impl Sampler {
     fn new(rate: u32, seed: Seed) -> Self {
-        let mut sampler = Self { rate, skip: 0, rng: seed.rng(), taken: Vec::new() };
+        let mut sampler = Self { rate, skip: 0, rng: seed.rng(), samples: Vec::new() };
         sampler.skip = sampler.draw();
         sampler
     }
@@ -52,7 +52,7 @@ impl Sampler {
             return;
         }
         let (input, flow, size) = (hop.link(), five_tuple(hop, packets), hop.size());
-        self.taken.push(PacketSample { input, output, flow, size });
+        self.samples.push(PacketSample { input, output, flow, size });
         self.skip = self.draw();
     }
 }
@@ -66,7 +66,10 @@ impl Fabric {
 
     /// Returns the samples since the last call, in the order in which switches were served.
     pub fn take_samples(&mut self) -> Vec<PacketSample> {
-        self.sampler.as_mut().map(|sampler| std::mem::take(&mut sampler.taken)).unwrap_or_default()
+        self.sampler
+            .as_mut()
+            .map(|sampler| std::mem::take(&mut sampler.samples))
+            .unwrap_or_default()
     }
 }
 
@@ -75,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_packet_in_so_many_is_sampled() {
+    fn one_packet_in_rate_is_sampled() {
         let mut sampler = Sampler::new(16, Seed(1));
         let drawn: u64 = (0..200_000).map(|_| sampler.draw() + 1).sum();
         assert!((3_180_000..3_220_000).contains(&drawn), "{drawn}");

@@ -9,7 +9,7 @@ use crate::packet::{Hop, PacketSlot};
 use crate::switch::{Command, Decision, Fate, Forward, Label};
 use crate::time::SimTime;
 
-/// Bytes of a control packet between switches: the shortest frame.
+/// Bytes of a control packet between switches: Ethernet's shortest frame.
 const CONTROL_SIZE: u16 = 64;
 const _: () = assert!(CONTROL_SIZE > FRAME_OVERHEAD);
 
@@ -32,25 +32,25 @@ impl Fabric {
                 self.packets.remove(hop.packet());
             }
         }
-        self.carry_out(now, hop.node(), events);
+        self.execute(now, hop.node(), events);
     }
 
     pub(super) fn timer(&mut self, now: SimTime, switch: NodeId, token: u64, events: &mut Events) {
         let index = (switch.0 - self.hosts) as usize;
         self.forwarding.timer(now, index, token, &mut self.commands);
-        self.carry_out(now, switch, events);
+        self.execute(now, switch, events);
     }
 
     /// Executes the model's commands.
-    fn carry_out(&mut self, now: SimTime, switch: NodeId, events: &mut Events) {
+    fn execute(&mut self, now: SimTime, switch: NodeId, events: &mut Events) {
         let mut commands = std::mem::take(&mut self.commands);
         for command in commands.drain(..) {
             match command {
-                Command::Send(hop) => self.send_on(now, hop, events),
+                Command::Send(hop) => self.send_by_route(now, hop, events),
                 Command::Emit { source, destination, port, label } => {
                     let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
                     let hop = self.control_packet(switch, destination, slot, label);
-                    self.send_on(now, hop, events);
+                    self.send_by_route(now, hop, events);
                 }
                 Command::Wake { at, token } => events.schedule(at, Event::Timer { switch, token }),
             }
@@ -58,7 +58,7 @@ impl Fabric {
         self.commands = commands;
     }
 
-    fn send_on(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+    fn send_by_route(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         match self.next_link(now, hop) {
             Some(link) => self.put(now, link, hop, events),
             None => self.lose(hop.packet(), Loss::NoRoute),
@@ -73,6 +73,7 @@ impl Fabric {
         }
     }
 
+    /// Creates a control packet with a label at a switch, addressed to `to`.
     fn control_packet(&mut self, at: NodeId, to: NodeId, slot: PacketSlot, label: Label) -> Hop {
         self.counters.switch_made += 1;
         let tuple = nic::five_tuple(slot.source, to, slot.source_port);

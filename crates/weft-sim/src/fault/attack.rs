@@ -1,5 +1,5 @@
 //! An attacker on chosen links of a network whose hosts encrypt. It observes each datagram, stores some, and attacks
-//! at some of them: it replays stored datagrams, later and to other hosts; reflects a datagram to its sender; changes
+//! some of them: it replays stored datagrams, later and to other hosts; reflects a datagram to its sender; changes
 //! bits or the length, with a matching checksum; and forges packets, sealed and in the clear, with ids that it
 //! observed. It has no keys.
 
@@ -51,11 +51,12 @@ impl Scheduler for Fault {
 const MAX_STORED: usize = 128;
 
 /// Maximum delay of a forgery after the datagram that triggered it: connections end and hosts restart meanwhile.
-const LATE: SimSpan = SimSpan::from_picos(3_000_000_000);
+const MAX_DELAY: SimSpan = SimSpan::from_picos(3_000_000_000);
 
 /// Offset of the receiver's connection id in every packet, in the clear or sealed.
-const RECEIVER: usize = 8;
+const RECEIVER_CID: usize = 8;
 
+/// Returns the big-endian word at an offset; zero beyond the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     word.map_or(0, u32::from_be_bytes)
@@ -63,7 +64,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// The source and destination of a datagram, by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Addresses {
     /// The host that is named as its source.
     pub source: NodeId,
     /// The UDP port there.
@@ -72,9 +73,9 @@ pub struct Seen {
     pub destination: NodeId,
 }
 
-impl Seen {
+impl Addresses {
     /// Returns the opposite direction.
-    fn back(self) -> Self {
+    fn reversed(self) -> Self {
         Self { source: self.destination, destination: self.source, ..self }
     }
 }
@@ -83,14 +84,14 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgery {
     /// Its source and destination.
-    pub from_to: Seen,
+    pub from_to: Addresses,
     /// The bytes after its UDP header.
     pub bytes: Vec<u8>,
 }
 
 /// The effect of one attack.
 #[derive(Debug, Default)]
-pub struct Stroke {
+pub struct AttackEffect {
     /// `true` if the datagram was changed.
     pub changed: bool,
     /// The datagrams that are sent in addition, with their delays.
@@ -102,89 +103,92 @@ pub struct Stroke {
 pub struct Attacker {
     rng: Rng,
     hosts: u32,
-    kept: Vec<Forgery>,
+    stored: Vec<Forgery>,
 }
 
 impl Attacker {
     /// Returns an attacker that has observed nothing.
     pub fn new(seed: Seed, hosts: u32) -> Self {
-        Self { rng: seed.rng(), hosts, kept: Vec::new() }
+        Self { rng: seed.rng(), hosts, stored: Vec::new() }
     }
 
     /// Observes a datagram. Returns `true` if it must be attacked: packets of set-up are few, and others depend on
     /// them.
-    pub fn watch(&mut self, from_to: Seen, bytes: &[u8]) -> bool {
-        if self.kept.len() < MAX_STORED {
-            self.kept.push(Forgery { from_to, bytes: bytes.into() });
+    pub fn observe(&mut self, from_to: Addresses, bytes: &[u8]) -> bool {
+        if self.stored.len() < MAX_STORED {
+            self.stored.push(Forgery { from_to, bytes: bytes.into() });
         } else if self.rng.chance(1, 4) {
             let place = self.rng.index(MAX_STORED);
-            self.kept[place] = Forgery { from_to, bytes: bytes.into() };
+            self.stored[place] = Forgery { from_to, bytes: bytes.into() };
         }
         let kind = bytes.first().copied().and_then(SetupKind::from_packet_type);
         kind.is_some_and(SetupKind::carries_terms) && self.rng.chance(1, 4)
     }
 
-    /// Attacks at a datagram that was just observed.
-    pub fn strike(&mut self, from_to: Seen, datagram: &mut Vec<u8>) -> Stroke {
-        let mut stroke = Stroke::default();
+    /// Attacks a datagram that was just observed, and returns the effect. It may change `datagram`.
+    pub fn attack(&mut self, from_to: Addresses, datagram: &mut Vec<u8>) -> AttackEffect {
+        let mut effect = AttackEffect::default();
         match self.rng.below(10) {
             0 | 1 => {
-                let kept = self.any();
-                self.send(&mut stroke, kept);
+                let stored = self.stored_datagram();
+                self.send(&mut effect, stored);
             }
             2 => {
-                let elsewhere = self.elsewhere();
-                self.send(&mut stroke, elsewhere);
+                let misdirected = self.misdirected();
+                self.send(&mut effect, misdirected);
             }
             3 => {
-                let back = from_to.back();
-                let source = if self.rng.chance(1, 2) { back.source } else { from_to.source };
+                let reversed = from_to.reversed();
+                let source = if self.rng.chance(1, 2) { reversed.source } else { from_to.source };
                 let bytes = datagram.clone();
-                self.send(&mut stroke, Forgery { from_to: Seen { source, ..back }, bytes });
+                self.send(
+                    &mut effect,
+                    Forgery { from_to: Addresses { source, ..reversed }, bytes },
+                );
             }
             4 | 5 => {
                 let mut bytes = datagram.clone();
                 self.alter(&mut bytes);
                 if self.rng.chance(1, 2) {
-                    stroke.changed = bytes != *datagram;
+                    effect.changed = bytes != *datagram;
                     *datagram = bytes;
                 } else {
-                    self.send(&mut stroke, Forgery { from_to, bytes });
+                    self.send(&mut effect, Forgery { from_to, bytes });
                 }
             }
             6 => {
-                let made = self.sealed();
-                self.send(&mut stroke, made);
+                let made = self.forge_sealed();
+                self.send(&mut effect, made);
             }
             _ => {
-                let made = self.in_the_clear();
-                self.send(&mut stroke, made);
+                let made = self.forge_clear();
+                self.send(&mut effect, made);
             }
         }
-        stroke
+        effect
     }
 
     /// Sends a forgery at once, or later.
-    fn send(&mut self, stroke: &mut Stroke, forgery: Forgery) {
+    fn send(&mut self, effect: &mut AttackEffect, forgery: Forgery) {
         let now = self.rng.chance(1, 2);
-        let late = if now { 0 } else { self.rng.below(LATE.as_picos()) };
-        stroke.made.push((SimSpan::from_picos(late), forgery));
+        let late = if now { 0 } else { self.rng.below(MAX_DELAY.as_picos()) };
+        effect.made.push((SimSpan::from_picos(late), forgery));
     }
 
-    /// Returns a stored datagram.
-    fn any(&mut self) -> Forgery {
-        self.kept[self.rng.index(self.kept.len())].clone()
+    /// Returns a random stored datagram.
+    fn stored_datagram(&mut self) -> Forgery {
+        self.stored[self.rng.index(self.stored.len())].clone()
     }
 
     /// Returns a stored datagram with another destination or source.
-    fn elsewhere(&mut self) -> Forgery {
-        let mut kept = self.any();
+    fn misdirected(&mut self) -> Forgery {
+        let mut stored = self.stored_datagram();
         let host = NodeId(self.rng.next_u32() % self.hosts);
         match self.rng.chance(1, 2) {
-            true => kept.from_to.destination = host,
-            false => kept.from_to.source = host,
+            true => stored.from_to.destination = host,
+            false => stored.from_to.source = host,
         }
-        kept
+        stored
     }
 
     /// Changes bits, or the length.
@@ -206,9 +210,9 @@ impl Attacker {
         }
     }
 
-    /// Returns a sealed packet of an observed connection.
-    fn sealed(&mut self) -> Forgery {
-        let Forgery { from_to, bytes: seen } = self.any();
+    /// Returns a forged sealed packet of an observed connection.
+    fn forge_sealed(&mut self) -> Forgery {
+        let Forgery { from_to, bytes: seen } = self.stored_datagram();
         let known = SealedHeader::parse(&seen).map(|(header, _)| header).unwrap_or_default();
         let cipher = if self.rng.chance(1, 2) { Cipher::Aes128Gcm } else { Cipher::Aes256Gcm };
         let content =
@@ -221,22 +225,22 @@ impl Attacker {
             ..known
         };
         let len = SealedHeader::LEN + self.rng.index(seen.len());
-        let mut bytes = self.noise(len);
+        let mut bytes = self.random_bytes(len);
         header.emit(&mut bytes);
         Forgery { from_to, bytes }
     }
 
-    /// Returns a packet in the clear to or from an observed connection.
-    fn in_the_clear(&mut self) -> Forgery {
-        let Forgery { mut from_to, bytes: seen } = self.any();
+    /// Returns a forged packet in the clear to or from an observed connection.
+    fn forge_clear(&mut self) -> Forgery {
+        let Forgery { mut from_to, bytes: seen } = self.stored_datagram();
         let psn = self.near(word(&seen, 4));
         let is_request = seen.first() == Some(&SetupKind::Request.packet_type());
         // A request has no peer's id yet, and gets a reply.
         let (cid, kind) = if is_request {
-            from_to = from_to.back();
+            from_to = from_to.reversed();
             (word(&seen, 4), 4 + self.rng.below(3))
         } else {
-            (word(&seen, RECEIVER), self.rng.below(8))
+            (word(&seen, RECEIVER_CID), self.rng.below(8))
         };
         let (version, cc_type) = (U4::truncate(1), U4::truncate(self.rng.next_u32()));
         let (destination_cid, other) = (cid, self.id_of_sender(from_to));
@@ -270,24 +274,29 @@ impl Attacker {
             6 => self.setup(SetupKind::Challenge, 0, cid),
             // The message claims that the datagram's receiver does not know the connection.
             _ => {
-                from_to = from_to.back();
+                from_to = from_to.reversed();
                 self.setup(SetupKind::Reset, cid, psn)
             }
         };
         let payload = if kind < 2 { self.rng.index(1_000) } else { 0 };
-        let mut bytes = self.noise(packet.len() + payload);
+        let mut bytes = self.random_bytes(packet.len() + payload);
         packet.emit(&mut bytes);
         Forgery { from_to, bytes }
     }
 
     /// Returns a possible connection id of a datagram's sender, observed in packets sent to it.
-    fn id_of_sender(&mut self, from_to: Seen) -> u32 {
-        let back = from_to.back();
-        let is_back = |kept: &&Forgery| {
-            (kept.from_to.source, kept.from_to.destination) == (back.source, back.destination)
+    fn id_of_sender(&mut self, from_to: Addresses) -> u32 {
+        let reversed = from_to.reversed();
+        let is_reversed = |stored: &&Forgery| {
+            (stored.from_to.source, stored.from_to.destination)
+                == (reversed.source, reversed.destination)
         };
-        let ids: Vec<_> =
-            self.kept.iter().filter(is_back).map(|kept| word(&kept.bytes, RECEIVER)).collect();
+        let ids: Vec<_> = self
+            .stored
+            .iter()
+            .filter(is_reversed)
+            .map(|stored| word(&stored.bytes, RECEIVER_CID))
+            .collect();
         if ids.is_empty() { self.rng.next_u32() } else { ids[self.rng.index(ids.len())] }
     }
 
@@ -328,7 +337,7 @@ impl Attacker {
         }
     }
 
-    fn noise(&mut self, len: usize) -> Vec<u8> {
+    fn random_bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.rng.next_u32().to_le_bytes()[0]).collect()
     }
 }
@@ -353,11 +362,11 @@ mod tests {
         assert_eq!(plan.into_actions().len(), topology.link_ids().count());
     }
 
-    /// Over many attacks each kind occurs, and an unchanged datagram passes as it came.
+    /// Over many attacks each kind occurs, and a datagram that is reported as unchanged is unchanged.
     #[test]
-    fn it_strikes_in_every_way_and_with_what_it_saw() {
+    fn every_kind_of_attack_occurs() {
         let mut attacker = Attacker::new(Seed(1), 4);
-        let seen = |host: u32| Seen {
+        let seen = |host: u32| Addresses {
             source: NodeId(host % 2),
             source_port: 0xc000,
             destination: NodeId(1 - host % 2),
@@ -365,29 +374,30 @@ mod tests {
         let header =
             |host: u32| SealedHeader { spi: 70 + host % 2, iv: 1_000 + host, ..Default::default() };
         let mut types = BTreeSet::new();
-        let (mut replayed, mut reflected, mut elsewhere, mut changed, mut shorter) =
+        let (mut replayed, mut reflected, mut misdirected, mut changed, mut shorter) =
             (0, 0, 0, 0, 0);
         for number in 0..2_000 {
             let mut bytes = vec![0x5a; 200];
             header(number).emit(&mut bytes);
             let sent = bytes.clone();
-            attacker.watch(seen(number), &bytes);
-            let Stroke { changed: is_changed, made } = attacker.strike(seen(number), &mut bytes);
+            attacker.observe(seen(number), &bytes);
+            let AttackEffect { changed: is_changed, made } =
+                attacker.attack(seen(number), &mut bytes);
             assert_eq!(is_changed, bytes != sent);
             changed += usize::from(is_changed);
             shorter += usize::from(bytes.len() < sent.len());
             for (late, Forgery { from_to, bytes }) in made {
-                assert!(late <= LATE && !bytes.is_empty());
+                assert!(late <= MAX_DELAY && !bytes.is_empty());
                 types.insert(bytes[0]);
                 reflected +=
                     usize::from(bytes == sent && from_to.destination == seen(number).source);
                 replayed += usize::from(bytes.ends_with(&[0x5a; 100]) && bytes != sent);
-                elsewhere += usize::from(from_to.destination.0 > 1 || from_to.source.0 > 1);
+                misdirected += usize::from(from_to.destination.0 > 1 || from_to.source.0 > 1);
             }
         }
         assert!([1, 2, 4, 5, 6, 7, 8, 9].iter().all(|kind| types.contains(kind)), "{types:?}");
-        for count in [replayed, reflected, elsewhere, changed, shorter] {
-            assert!(count > 10, "{replayed} {reflected} {elsewhere} {changed} {shorter}");
+        for count in [replayed, reflected, misdirected, changed, shorter] {
+            assert!(count > 10, "{replayed} {reflected} {misdirected} {changed} {shorter}");
         }
     }
 }

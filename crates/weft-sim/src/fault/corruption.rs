@@ -58,7 +58,7 @@ pub(super) fn damage(slot: &mut PacketSlot, destination: NodeId, checksum: bool,
     receive(slot, destination, &datagram);
 }
 
-/// Flips bits of a packet that is bytes already. Its receiver parses the result.
+/// Flips bits of a packet that is encoded already. Its receiver parses the result.
 pub(super) fn damage_datagram(
     slot: &mut PacketSlot,
     bytes: &mut Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) fn damage_datagram(
 ) {
     let mut datagram = [&[0; UdpHeader::LEN], &bytes[..]].concat();
     emit_udp(slot, destination, checksum, &mut datagram);
-    let headers = datagram.len().min(UdpHeader::LEN + CLEAR);
+    let headers = datagram.len().min(UdpHeader::LEN + CLEAR_LEN);
     flip(&mut datagram, headers, rng);
     slot.integrity = match udp_payload(slot, destination, &datagram) {
         None => Integrity::BadChecksum,
@@ -82,7 +82,7 @@ pub(super) fn damage_datagram(
 }
 
 /// Approximate length of the headers of a datagram, sealed or of set-up, bytes.
-const CLEAR: usize = 28;
+const CLEAR_LEN: usize = 28;
 
 fn flip(datagram: &mut [u8], headers: usize, rng: &mut Rng) {
     let more = if rng.chance(1, 16) { rng.index(4) } else { 0 };
@@ -116,7 +116,7 @@ fn emit_udp(slot: &PacketSlot, destination: NodeId, checksum: bool, datagram: &m
     header.emit(head);
 }
 
-/// Parses a damaged datagram as the receiver does, and stores the result in `packet slot`.
+/// Parses a damaged datagram as the receiver does, and stores the result in `slot`.
 fn receive(slot: &mut PacketSlot, destination: NodeId, datagram: &[u8]) {
     slot.integrity = match udp_payload(slot, destination, datagram) {
         None => Integrity::BadChecksum,
@@ -140,8 +140,8 @@ fn udp_payload<'a>(
 ) -> Option<(UdpHeader, &'a [u8])> {
     let (header, payload) = UdpHeader::parse(datagram).ok()?;
     header.verify(pseudo_header(slot, destination), payload).ok()?;
-    let whole = UdpHeader::LEN + payload.len() == datagram.len();
-    (whole && header.destination_port == RECEIVE_PORT).then_some((header, payload))
+    let is_complete = UdpHeader::LEN + payload.len() == datagram.len();
+    (is_complete && header.destination_port == RECEIVE_PORT).then_some((header, payload))
 }
 
 fn pseudo_header(slot: &PacketSlot, destination: NodeId) -> PseudoHeader {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_catches_every_single_flip() {
+    fn the_checksum_detects_every_single_flip() {
         let datagram = emit(&slot(), NodeId(2), true);
         for bit in 0..datagram.len() * 8 {
             let mut damaged = datagram.clone();
@@ -190,20 +190,20 @@ mod tests {
         }
     }
 
-    /// A datagram that is bytes already is changed in place, or its receiver's checksum detects the change.
+    /// A datagram that is encoded already is changed in place, or its receiver's checksum detects the change.
     #[test]
-    fn a_datagram_of_bytes_is_damaged_itself() {
+    fn an_encoded_datagram_is_damaged_in_place() {
         let mut rng = Seed(5).rng();
         for checksum in [true, false] {
-            let (mut caught, mut changed) = (0, 0);
+            let (mut detected, mut changed) = (0, 0);
             for _ in 0..1_000 {
                 let (mut received, mut bytes) = (slot(), vec![9; 300]);
                 damage_datagram(&mut received, &mut bytes, NodeId(2), checksum, &mut rng);
-                caught += usize::from(received.integrity == Integrity::BadChecksum);
+                detected += usize::from(received.integrity == Integrity::BadChecksum);
                 changed += usize::from(bytes != [9; 300]);
             }
             if checksum {
-                assert!(caught > 950, "{caught}");
+                assert!(detected > 950, "{detected}");
             } else {
                 assert!(changed > 700, "{changed}");
             }

@@ -26,8 +26,8 @@ impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
         let period = self.down.as_nanos().saturating_add(self.up.as_nanos());
         for link in plan.cables(&self.links, self.at)? {
-            for turn in 0..u64::from(self.times) {
-                let at = self.at.as_nanos().saturating_add(period.saturating_mul(turn));
+            for cycle in 0..u64::from(self.times) {
+                let at = self.at.as_nanos().saturating_add(period.saturating_mul(cycle));
                 let window = Window { at: Duration::from_nanos(at), duration: Some(self.down) };
                 plan.during(window, Action::LinkDown(link));
             }

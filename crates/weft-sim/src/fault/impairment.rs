@@ -62,7 +62,7 @@ pub struct Outcome {
     /// `true` if it was changed and its receiver cannot detect that.
     pub forged: bool,
     /// `true` if it is attacked.
-    pub struck: bool,
+    pub attacked: bool,
 }
 
 impl Impairment {
@@ -83,7 +83,7 @@ impl Impairment {
         let rng = &mut self.rng;
         if loss.happens(rng) {
             let (delay, copy) = (SimSpan::ZERO, None);
-            return Outcome { lost: true, delay, copy, forged: false, struck: false };
+            return Outcome { lost: true, delay, copy, forged: false, attacked: false };
         }
         let damaged = corruption.happens(rng);
         if damaged {
@@ -95,13 +95,15 @@ impl Impairment {
             }
         }
         let forged = damaged && slot.integrity == Integrity::Sound;
-        let copy = duplication.happens(rng).then(|| late(reorder_by, rng));
-        let delay = if reordering.happens(rng) { late(reorder_by, rng) } else { SimSpan::ZERO };
-        let struck = attack.happens(rng);
-        Outcome { lost: false, delay, copy, forged, struck }
+        let copy = duplication.happens(rng).then(|| random_delay(reorder_by, rng));
+        let delay =
+            if reordering.happens(rng) { random_delay(reorder_by, rng) } else { SimSpan::ZERO };
+        let attacked = attack.happens(rng);
+        Outcome { lost: false, delay, copy, forged, attacked }
     }
 }
 
-fn late(by: SimSpan, rng: &mut Rng) -> SimSpan {
-    SimSpan::from_picos(rng.below(by.as_picos().max(1)))
+/// Returns a random delay below `bound`.
+fn random_delay(bound: SimSpan, rng: &mut Rng) -> SimSpan {
+    SimSpan::from_picos(rng.below(bound.as_picos().max(1)))
 }

@@ -1,6 +1,6 @@
 //! Faults: scheduled failures of links and hosts, and impairments of links.
 //!
-//! A fault is a row of a scenario. Before the run it becomes timed [`Action`]s, which the world carries out. Scenarios
+//! A fault is a row of a scenario. Before the run it becomes timed [`Action`]s, which the world executes. Scenarios
 //! and the swarm use the same faults.
 
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ pub enum Change {
         /// `true` if UDP checksums are in use.
         checksum: bool,
     },
-    /// An attacker observes packets and attacks at this share of them.
+    /// An attacker observes packets and attacks this share of them.
     Attack(Chance),
 }
 
@@ -255,7 +255,7 @@ macro_rules! faults {
         }
 
         impl FaultConfig {
-            /// Its name.
+            /// Returns the fault's kind.
             pub const fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind),+ }
             }

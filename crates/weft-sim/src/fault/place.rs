@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_is_between_switches_counts_both_ways_and_of_equals_is_the_first() {
+    fn the_busiest_cable_is_between_switches_counts_both_directions_and_is_the_first_of_equals() {
         let topology = LeafSpine::default().build().unwrap();
         let is_uplink = |link: LinkId| {
             let ends = topology.link(link);

@@ -21,7 +21,7 @@ pub enum LinkSelector {
     Uplinks,
     /// One cable between switches, drawn by the run's seed.
     RandomUplink,
-    /// The cable between switches that has carried most when the first fault there begins.
+    /// The cable between switches that has carried the most bytes when the first fault there begins.
     BusiestUplink,
     /// Every cable between two nodes, in both directions.
     Between(u32, u32),
@@ -29,6 +29,7 @@ pub enum LinkSelector {
     FromTo(u32, u32),
 }
 
+/// The valid texts, for errors.
 const EXPECTED: &str = "all, host-links, uplinks, random-uplink, busiest-uplink, two node numbers \
                         such as 128-136 (both directions) or 128>136 (one)";
 
@@ -86,7 +87,7 @@ impl fmt::Display for LinkSelector {
     }
 }
 
-/// A text names no selection of links.
+/// The error for a text that is not a selection of links.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no links {text:?}, expected {}", EXPECTED)]
 pub struct ParseLinksError {
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_as_they_are_written_and_find_their_links() {
+    fn selectors_parse_as_they_are_displayed_and_select_their_links() {
         let topology = LeafSpine::default().build().unwrap();
         for (text, count) in [
             ("all", 384),
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_finds_nothing_is_an_error() {
+    fn a_selector_that_selects_nothing_is_an_error() {
         let topology = LeafSpine::default().build().unwrap();
         let error = LinkSelector::Between(0, 1).select(&topology, &mut Seed(1).rng()).unwrap_err();
         assert_eq!(error.to_string(), "links \"0-1\" match no link of this topology");

@@ -88,22 +88,22 @@ impl FlowReport {
     pub fn new(
         started: u64,
         finished: &[&FinishedFlow],
-        yardstick: &IdealTimeParameters<'_>,
+        parameters: &IdealTimeParameters<'_>,
     ) -> Self {
-        let counted = finished.iter().filter(|flow| flow.submitted >= yardstick.warm_up);
+        let counted = finished.iter().filter(|flow| flow.submitted >= parameters.warm_up);
         let counted: Vec<&FinishedFlow> = counted.copied().collect();
         let each = |value: &dyn Fn(&FinishedFlow) -> f64| -> Vec<f64> {
             counted.iter().map(|flow| value(flow)).collect()
         };
-        let mut slowdowns = each(&|flow| yardstick.slowdown(flow));
+        let mut slowdowns = each(&|flow| parameters.slowdown(flow));
         let delivered = |flow: &FinishedFlow| flow.delivered.since(flow.submitted).as_micros_f64();
         Self {
             started,
             finished: finished.len() as u64,
             bytes: finished.iter().map(|flow| u64::from(flow.length)).sum(),
-            fct_us: Distribution::of(&mut each(&took)),
+            fct_us: Distribution::of(&mut each(&completion_us)),
             delivery_us: Distribution::of(&mut each(&delivered)),
-            by_size: by_size(&counted, &slowdowns, yardstick.bins),
+            by_size: by_size(&counted, &slowdowns, parameters.bins),
             slowdown: Distribution::of(&mut slowdowns),
         }
     }
@@ -116,12 +116,12 @@ impl IdealTimeParameters<'_> {
             IdealTime::Exact => ideal_time(flow, self),
             IdealTime::BaseRoundTrip => base_round_trip_time(flow, self),
         };
-        (took(flow) / ideal.map_or(0.0, SimSpan::as_micros_f64)).max(1.0)
+        (completion_us(flow) / ideal.map_or(0.0, SimSpan::as_micros_f64)).max(1.0)
     }
 }
 
 /// Returns the time from submission to acknowledgement, microseconds.
-fn took(flow: &FinishedFlow) -> f64 {
+fn completion_us(flow: &FinishedFlow) -> f64 {
     flow.acknowledged.since(flow.submitted).as_micros_f64()
 }
 
@@ -154,39 +154,38 @@ pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Di
 }
 
 /// Returns the time a flow takes alone: its first packet through an idle network, then the rest of its bytes and
-/// headers at the rate of the sender's ports together, then the last acknowledgement's way back. `None` where no path
-/// leads.
-///
-pub fn ideal_time(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> Option<SimSpan> {
-    let &IdealTimeParameters { topology, routes, mtu, overhead, .. } = yardstick;
+/// headers at the rate of the sender's ports together, then the last acknowledgement back. Returns `None` if there is
+/// no path.
+pub fn ideal_time(flow: &FinishedFlow, parameters: &IdealTimeParameters<'_>) -> Option<SimSpan> {
+    let &IdealTimeParameters { topology, routes, mtu, overhead, .. } = parameters;
     let (source, destination) = (flow.source, flow.destination);
     let first = u16::try_from(flow.length.min(mtu.into())).expect("no more than the MTU");
-    let way = idle_latency(topology, routes, source, destination, first + overhead)?;
+    let there = idle_latency(topology, routes, source, destination, first + overhead)?;
     let back = idle_latency(topology, routes, destination, source, nic::ack_len(overhead))?;
-    let bytes = bytes_on_wire(flow, yardstick) - u64::from(first + overhead);
-    Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
+    let bytes = bytes_on_wire(flow, parameters) - u64::from(first + overhead);
+    Some(SimSpan::from(there + back) + at_line_rate(bytes, source, topology))
 }
 
 /// Returns the ideal time of a flow in ConWeave's simulator: the pair's base round trip, with a full payload but
 /// no header on each hop there and no ACK back, and all bytes with headers at line rate. That counts
 /// the first hop twice: for a flow of one packet through four hops of 100 Gb/s it is 0.6 % more than
-/// [`ideal_time`], for one of 100 bytes 3 %.
+/// [`ideal_time`], for one of 100 bytes 3 %. Returns `None` if there is no path.
 pub fn base_round_trip_time(
     flow: &FinishedFlow,
-    yardstick: &IdealTimeParameters<'_>,
+    parameters: &IdealTimeParameters<'_>,
 ) -> Option<SimSpan> {
-    let &IdealTimeParameters { topology, routes, mtu, .. } = yardstick;
+    let &IdealTimeParameters { topology, routes, mtu, .. } = parameters;
     let (source, destination) = (flow.source, flow.destination);
-    let way = idle_latency(topology, routes, source, destination, mtu)?;
+    let there = idle_latency(topology, routes, source, destination, mtu)?;
     let back = idle_latency(topology, routes, destination, source, 0)?;
-    let bytes = bytes_on_wire(flow, yardstick);
-    Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
+    let bytes = bytes_on_wire(flow, parameters);
+    Some(SimSpan::from(there + back) + at_line_rate(bytes, source, topology))
 }
 
 /// Returns the bytes of a flow with the headers of its packets.
-fn bytes_on_wire(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> u64 {
-    let packets = u64::from(flow.length.div_ceil(yardstick.mtu.into()).max(1));
-    u64::from(flow.length) + packets * u64::from(yardstick.overhead)
+fn bytes_on_wire(flow: &FinishedFlow, parameters: &IdealTimeParameters<'_>) -> u64 {
+    let packets = u64::from(flow.length.div_ceil(parameters.mtu.into()).max(1));
+    u64::from(flow.length) + packets * u64::from(parameters.overhead)
 }
 
 /// Returns the time that bytes take at the rate of a host's ports together.
@@ -194,13 +193,13 @@ fn at_line_rate(bytes: u64, host: NodeId, topology: &Topology) -> SimSpan {
     let picos = |pace: Pace| pace.span(bytes).as_picos();
     let together = topology.ports(host).iter();
     let together = together
-        .map(|&port| 1.0 / unsigned(picos(Pace::new(topology.link(port).rate)).max(1)))
+        .map(|&port| 1.0 / as_f64(picos(Pace::new(topology.link(port).rate)).max(1)))
         .sum::<f64>();
     SimSpan::from_picos(rounded(1.0 / together))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time of at most days in picoseconds")]
-fn unsigned(picos: u64) -> f64 {
+fn as_f64(picos: u64) -> f64 {
     picos as f64
 }
 
@@ -230,7 +229,7 @@ mod tests {
         }
     }
 
-    fn yardstick<'a>(topology: &'a Topology, routes: &'a Routes) -> IdealTimeParameters<'a> {
+    fn parameters<'a>(topology: &'a Topology, routes: &'a Routes) -> IdealTimeParameters<'a> {
         IdealTimeParameters {
             topology,
             routes,
@@ -246,8 +245,8 @@ mod tests {
     fn the_ideal_time_is_the_fabrics_latency_and_the_bytes_at_line_rate() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
-        let yardstick = yardstick(&topology, &routes);
-        let ideal = |flow| ideal_time(&flow, &yardstick).unwrap().as_micros_f64();
+        let parameters = parameters(&topology, &routes);
+        let ideal = |flow| ideal_time(&flow, &parameters).unwrap().as_micros_f64();
         // Four hops of 1 us and 1,078 bytes each way, the way back with 78 bytes; 100 Gb/s.
         let one = ideal(flow(127, 1000));
         assert!((one - (8.0 + 4.0 * 0.08624 + 4.0 * 0.00624)).abs() < 0.002, "{one}");
@@ -264,23 +263,23 @@ mod tests {
     fn conweaves_simulator_counts_the_base_round_trip_and_then_every_byte() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
-        let yardstick = IdealTimeParameters { overhead: 48, ..yardstick(&topology, &routes) };
+        let parameters = IdealTimeParameters { overhead: 48, ..parameters(&topology, &routes) };
         for (destination, length, want) in
             [(127, 100, 8.32 + 0.01184), (127, 10_000, 8.32 + 0.8384), (1, 1000, 4.16 + 0.08384)]
         {
-            let ideal = base_round_trip_time(&flow(destination, length), &yardstick);
+            let ideal = base_round_trip_time(&flow(destination, length), &parameters);
             let ideal = ideal.unwrap().as_micros_f64();
             assert!((ideal - want).abs() < 0.001, "{ideal}, expected {want}");
         }
     }
 
     #[test]
-    fn flows_are_binned_by_size_and_slowed_by_what_they_took() {
+    fn flows_are_binned_by_size_with_their_slowdowns() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
         let flows = [flow(127, 1000), flow(127, 1001), flow(127, 600_000)];
-        let yardstick = yardstick(&topology, &routes);
-        let report = FlowReport::new(4, &flows.each_ref(), &yardstick);
+        let parameters = parameters(&topology, &routes);
+        let report = FlowReport::new(4, &flows.each_ref(), &parameters);
         assert_eq!((report.started, report.finished, report.bytes), (4, 3, 602_001));
         let filled = report.by_size.iter().filter(|bin| bin.flows > 0);
         let bins: Vec<_> = filled.map(|bin| (bin.up_to_bytes, bin.flows)).collect();
@@ -293,9 +292,9 @@ mod tests {
         assert_eq!(report.slowdown.min, 1.0);
 
         let late = FinishedFlow { submitted: SimTime::from_picos(2_000_000), ..flow(127, 5000) };
-        let yardstick =
-            IdealTimeParameters { warm_up: SimTime::from_picos(1_000_000), ..yardstick };
-        let report = FlowReport::new(4, &[&flows[0], &late], &yardstick);
+        let parameters =
+            IdealTimeParameters { warm_up: SimTime::from_picos(1_000_000), ..parameters };
+        let report = FlowReport::new(4, &[&flows[0], &late], &parameters);
         assert_eq!((report.finished, report.fct_us.count, report.fct_us.mean), (2, 1, 18.0));
         assert_eq!(report.by_size.iter().filter(|bin| bin.flows > 0).count(), 1);
     }

@@ -81,9 +81,9 @@ impl PortReport {
         let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
         for uplinks in uplinks_of_leaves(topology) {
             let leaf: Vec<f64> = uplinks.into_iter().map(load).collect();
-            let most = leaf.iter().copied().fold(0.0, f64::max);
-            if most > 0.0 {
-                imbalances.push(most - leaf.iter().copied().fold(f64::INFINITY, f64::min));
+            let max = leaf.iter().copied().fold(0.0, f64::max);
+            if max > 0.0 {
+                imbalances.push(max - leaf.iter().copied().fold(f64::INFINITY, f64::min));
                 loads.extend(leaf);
             }
         }
@@ -150,6 +150,7 @@ fn tier(loads: &mut [f64]) -> TierLoad {
     TierLoad { links: count, mean, max }
 }
 
+/// Returns the load of a link, as a share of its rate; zero if no time has elapsed.
 #[expect(clippy::cast_precision_loss, reason = "bytes and rates of a run")]
 fn share(topology: &Topology, link: LinkId, bytes: u64, elapsed: SimSpan) -> f64 {
     let capacity = topology.link(link).rate.as_bps() as f64 * elapsed.as_secs_f64();

@@ -38,10 +38,10 @@ pub struct QueuePoint {
     pub max_bytes: u64,
 }
 
-/// The largest number of points of a series; longer ones are merged before they are reported.
+/// Maximum number of points of a series; consecutive samples of a longer one are merged.
 const MAX_POINTS: usize = 1000;
 
-/// Samples every switch port repeatedly.
+/// The samples of every switch port, by kind of port.
 #[derive(Debug)]
 pub struct QueueWatch {
     kinds: BTreeMap<String, Kind>,
@@ -53,10 +53,13 @@ struct Kind {
     samples: Vec<Sample>,
 }
 
+/// One sample of all ports of a kind.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: SimTime,
+    /// The sum of the ports' depths, bytes.
     sum: u64,
+    /// The deepest queue, bytes.
     max: u64,
 }
 
@@ -65,12 +68,12 @@ pub(super) fn kind_of_port(topology: &Topology, link: LinkId) -> String {
     let ends = topology.link(link);
     let (here, there) = (topology.tier(ends.from), topology.tier(ends.to));
     let tier = ["host", "leaf", "spine", "core"][usize::from(here.min(3))];
-    let way = match here.cmp(&there) {
+    let direction = match here.cmp(&there) {
         std::cmp::Ordering::Less => "up",
         std::cmp::Ordering::Equal => "across",
         std::cmp::Ordering::Greater => "down",
     };
-    format!("{tier}-{way}")
+    format!("{tier}-{direction}")
 }
 
 impl QueueWatch {

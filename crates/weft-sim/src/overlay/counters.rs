@@ -20,7 +20,7 @@ pub struct TenantCounters {
     pub bytes_again: u64,
     /// Frames that arrived after a later one; counted while no frame arrived as plain VXLAN.
     pub late: u64,
-    /// Frames that arrived twice; likewise.
+    /// Frames that arrived twice; counted while no frame arrived as plain VXLAN.
     pub twice: u64,
     /// Frames with other bytes than those sent.
     pub damaged: u64,

@@ -1,11 +1,11 @@
-//! One end of a tenant's flow: the frames it sends, and what it makes of those it gets.
+//! One end of a tenant's flow: it sends frames and processes those that it receives.
 
 use weft_units::Instant;
 use weft_vpc::PortId;
 
 use super::frame::{MAX_SACKS, Segment, Vnic, is_body};
 use super::nics::Sent;
-use super::receiver::{Receiver, Turn, unwrap, wrap};
+use super::receiver::{FrameOrder, Receiver, unwrap, wrap};
 use super::sender::{Limits, Sender};
 use crate::traffic::{ChannelId, Side};
 
@@ -20,24 +20,24 @@ pub(super) struct Flow {
     pub(super) remote: Vnic,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    /// `true` while it waits for its turn to send.
+    /// `true` while it is in the queue of flows that may send.
     pub(super) is_ready: bool,
     /// The time at which the flow is next checked for a timeout.
     pub(super) timer: Option<Instant>,
     /// Number of its next frame.
     serial: u64,
-    /// The frame that an ACK is owed for, and the first byte of it.
-    owed: Option<(u32, u64)>,
+    /// The frame that must be acknowledged: its number, and the position of its first byte.
+    ack_due: Option<(u32, u64)>,
 }
 
 /// The effect of a frame at the end that it reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The number of new bytes in it.
+    /// The frame has data; the number of its bytes that are new.
     Data(u64),
-    /// It acknowledges.
+    /// The frame is an ACK.
     Ack,
-    /// Its bytes differ from those sent.
+    /// The frame's bytes differ from those sent.
     Damaged,
 }
 
@@ -59,11 +59,11 @@ impl Flow {
             is_ready: false,
             timer: None,
             serial: 0,
-            owed: None,
+            ack_due: None,
         }
     }
 
-    /// Returns the TCP ports of what a side sends: they name the channel.
+    /// Returns the TCP ports of the frames that a side sends: the halves of the channel's number.
     fn ports(channel: ChannelId, from: Side) -> (u16, u16) {
         let [a, b, c, d] = channel.0.to_be_bytes();
         let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -80,18 +80,18 @@ impl Flow {
         [(channel(destination, source), Side::Peer), (channel(source, destination), Side::Opener)]
     }
 
-    /// Names the bytes that a side sends.
+    /// Returns the key of the bytes that a side sends.
     fn stream(channel: ChannelId, from: Side) -> u32 {
         channel.0 << 1 | u32::from(from == Side::Peer)
     }
 
-    /// Returns the next frame to send, if any, and whether its bytes were sent before.
+    /// Returns the next frame to send, if any, and `true` if its bytes were sent before.
     pub(super) fn poll_frame(&mut self, now: Instant, limits: &Limits) -> Option<(Sent, bool)> {
         let serial = self.serial;
-        let (owed, acknowledged) = (self.owed.take(), self.receiver.acknowledged());
+        let (ack_due, acknowledged) = (self.ack_due.take(), self.receiver.acknowledged());
         let ports = Self::ports(self.channel, self.side);
-        let (answers, sacks, piece) = match owed {
-            Some((answers, recent)) => (answers, self.receiver.sacks(recent), None),
+        let (echo, sacks, piece) = match ack_due {
+            Some((echo, recent)) => (echo, self.receiver.sacks(recent), None),
             None => {
                 let piece = self.sender.poll_piece(now, serial, limits)?;
                 (0, [(0, 0); MAX_SACKS], Some(piece))
@@ -104,7 +104,7 @@ impl Flow {
             sequence: wrap(start),
             acknowledged,
             serial: wrap(serial),
-            answers,
+            echo,
             sacks,
             payload_len: u16::try_from(len).expect("no longer than a frame"),
         };
@@ -114,15 +114,15 @@ impl Flow {
         let stream = Self::stream(self.channel, self.side);
         let (position, payload_len) = (start, segment.payload_len);
         let frame = Sent { headers, header_len, stream, position, payload_len };
-        Some((frame, piece.is_some_and(|piece| piece.is_again)))
+        Some((frame, piece.is_some_and(|piece| piece.is_retransmission)))
     }
 
-    /// Takes the number of a frame that has arrived.
-    pub(super) fn turn(&mut self, segment: &Segment) -> Turn {
+    /// Records the number of a frame that has arrived, and returns the frame's position among the others.
+    pub(super) fn frame_order(&mut self, segment: &Segment) -> FrameOrder {
         self.receiver.on_frame(segment.serial)
     }
 
-    /// Takes a frame.
+    /// Processes a frame that has arrived, with its payload.
     pub(super) fn on_frame(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Flow {
             return Outcome::Damaged;
         }
         let fresh = self.receiver.on_data(position, body.len() as u64);
-        self.owed = Some((segment.serial, position));
+        self.ack_due = Some((segment.serial, position));
         Outcome::Data(fresh)
     }
 
@@ -149,7 +149,7 @@ impl Flow {
         let number = |low| unwrap(low, near);
         let sacks = segment.sacks.iter().filter(|(start, end)| start != end);
         let sacks = sacks.map(|&(start, end)| (number(start), number(end)));
-        let answers = unwrap(segment.answers, self.serial);
-        self.sender.on_ack(now, number(segment.acknowledged), sacks, answers, limits);
+        let echo = unwrap(segment.echo, self.serial);
+        self.sender.on_ack(now, number(segment.acknowledged), sacks, echo, limits);
     }
 }

@@ -1,9 +1,9 @@
-//! Tenants' frames: TCP segments of Ethernet and IPv4 behind a virtio-net header, longer than their network's
-//! where the tenant leaves the cutting to its device.
+//! Tenants' frames: TCP segments over IPv4 and Ethernet behind a virtio-net header. They are longer than the network's
+//! MTU if the tenant leaves segmentation to its device.
 //!
-//! Their numbers are those of a stream (RFC 9293), what has arrived out of order is a SACK option (RFC 2018),
-//! and the timestamp option (RFC 7323) holds the number of the frame itself: every frame of a flow has its own,
-//! so that a frame which arrives twice, or before an older one, is told from one that its tenant repeated.
+//! Sequence numbers are those of a byte stream (RFC 9293). A SACK option reports ranges that arrived out of order (RFC
+//! 2018). The timestamp option (RFC 7323) holds the number of the frame itself: every frame of a flow has its own, so
+//! that a frame which arrives twice, or before an older one, is distinguished from a retransmission by its tenant.
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use weft_wire::{
     VirtioNetHeader,
 };
 
-/// Names a tenant's interface among all hosts'.
+/// The number of a tenant's interface, unique among all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Vnic(pub(super) u32);
 
@@ -31,7 +31,7 @@ impl Vnic {
     }
 }
 
-/// A frame as its sender and receiver see it.
+/// The fields of a frame that its sender and receiver use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     /// TCP ports of the sender and the receiver.
@@ -42,31 +42,33 @@ pub(super) struct Segment {
     pub(super) acknowledged: u32,
     /// The frame's own number.
     pub(super) serial: u32,
-    /// Number of the frame that this one answers.
-    pub(super) answers: u32,
-    /// Ranges that arrived out of order, as low halves; ranges that are empty are none.
+    /// The number of the frame that this one acknowledges.
+    pub(super) echo: u32,
+    /// Ranges that arrived out of order, as low halves; an empty range is none.
     pub(super) sacks: [(u32, u32); MAX_SACKS],
-    /// Bytes of the stream in it.
+    /// Number of the stream's bytes in it.
     pub(super) payload_len: u16,
 }
 
-/// SACK ranges beside a timestamp (RFC 2018, section 3).
+/// Maximum number of SACK ranges beside a timestamp (RFC 2018, section 3).
 pub(super) const MAX_SACKS: usize = 3;
 
+/// Offset of the IPv4 header in a frame with its virtio-net header.
 const IP: usize = VirtioNetHeader::LEN + EthernetHeader::LEN;
+/// Offset of the TCP header.
 const TCP: usize = IP + Ipv4Header::LEN;
-/// Offset of the options.
+/// Offset of the TCP options.
 const OPTIONS: usize = TCP + 20;
-/// Two NOPs before the timestamp's kind, length and two values.
+/// Length of the timestamp option: two NOPs, then kind, length and two values.
 const TIMESTAMP: usize = 12;
-/// Bytes before the payload of a frame that has some: it carries no SACK.
+/// Bytes of the headers of a frame with payload, which carries no SACK.
 pub(super) const HEADERS: usize = OPTIONS + TIMESTAMP;
-/// Bytes of the longest frame without payload.
+/// Maximum length of the headers, bytes.
 pub(super) const MAX_HEADERS: usize = HEADERS + 4 + 8 * MAX_SACKS;
 /// Bytes of an IP packet around a data segment's payload.
 pub(crate) const PACKET_HEADERS: u16 = 52;
 const _: () = assert!(PACKET_HEADERS as usize == HEADERS - IP);
-/// The most payload of a frame: an IP packet has 65,535 bytes.
+/// Maximum payload of a frame, bytes: an IP packet has at most 65,535.
 pub(crate) const MAX_PAYLOAD: u16 = u16::MAX - PACKET_HEADERS;
 
 impl Segment {
@@ -106,7 +108,7 @@ impl Segment {
         tcp[18..20].copy_from_slice(&[0, 0]);
         tcp[20..24].copy_from_slice(&[NOP, NOP, TIMESTAMP_KIND, 10]);
         tcp[24..28].copy_from_slice(&self.serial.to_be_bytes());
-        tcp[28..32].copy_from_slice(&self.answers.to_be_bytes());
+        tcp[28..32].copy_from_slice(&self.echo.to_be_bytes());
         if sack_len > 0 {
             let len = u8::try_from(sack_len - 2).expect("at most 26");
             tcp[32..36].copy_from_slice(&[NOP, NOP, SACK_KIND, len]);
@@ -135,7 +137,7 @@ impl Segment {
         header.emit(out);
     }
 
-    /// Reads a frame; `None` for one that no simulated tenant sent. Returns the payload beside it.
+    /// Parses a frame; returns it with its payload, or `None` if no simulated tenant sends such a frame.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let half = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
@@ -158,7 +160,7 @@ impl Segment {
             sequence: word(TCP + 4)?,
             acknowledged: word(TCP + 8)?,
             serial: word(OPTIONS + 4)?,
-            answers: word(OPTIONS + 8)?,
+            echo: word(OPTIONS + 8)?,
             sacks,
             payload_len: u16::try_from(body.len()).ok()?,
         };
@@ -187,12 +189,12 @@ fn ip_header(from: Vnic, to: Vnic, serial: u32, payload_len: u16) -> Ipv4Header 
     }
 }
 
-/// A prime, so that no power of two of bytes repeats.
-const PATTERN: usize = 65_521;
+/// Length of the repeated pattern, bytes: a prime, so that it does not repeat after a power of two.
+const PATTERN_LEN: usize = 65_521;
 
 static BODY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut rng = Seed(0).child("tenants' bytes", 0).rng();
-    (0..PATTERN).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
+    (0..PATTERN_LEN).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
 });
 
 /// Writes the bytes of stream `key` from `position` on.
@@ -225,8 +227,9 @@ pub(super) fn is_body(key: u32, position: u64, bytes: &[u8]) -> bool {
     true
 }
 
+/// Returns the bytes of stream `key` from `position` on, without end, in parts.
 fn body(key: u32, position: u64) -> impl Iterator<Item = &'static [u8]> {
-    let start = (u64::from(key).wrapping_mul(7919) + position) % PATTERN as u64;
+    let start = (u64::from(key).wrapping_mul(7919) + position) % PATTERN_LEN as u64;
     let (before, after) = BODY.split_at(usize::try_from(start).expect("below the table's length"));
     [after, before].into_iter().cycle()
 }
@@ -244,7 +247,7 @@ mod tests {
             sequence: u32::MAX - 3,
             acknowledged: 17,
             serial: 99,
-            answers: 98,
+            echo: 98,
             sacks: [(30, 40), (60, 61), (0, 0)],
             payload_len: 0,
         }
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_reads_back_and_is_one_that_the_switch_accepts() {
+    fn a_frame_parses_as_emitted_and_the_switch_accepts_it() {
         let data = Segment { sacks: [(0, 0); 3], payload_len: 60_000, ..segment() };
         for (segment, mss) in [(segment(), 1448), (data, 1448), (data, 60_000)] {
             let bytes = frame(&segment, mss);
@@ -284,7 +287,7 @@ mod tests {
             let (segment, body) = Segment::parse(&with_virtio).unwrap();
             assert_eq!(segment.sequence, data.sequence.wrapping_add(next));
             assert!(is_body(3, 1000 + u64::from(next), body));
-            assert_eq!((segment.serial, segment.answers), (99, 98));
+            assert_eq!((segment.serial, segment.echo), (99, 98));
             next += u32::from(segment.payload_len);
         })
         .unwrap();

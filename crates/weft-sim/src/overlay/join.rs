@@ -21,7 +21,7 @@ use crate::traffic::{ChannelId, Side};
 const FIRST_VNI: u32 = 100;
 
 impl Vtep {
-    /// A host's switch, with its ports and all hosts as peers, and without flows.
+    /// Returns a host's switch and tenants, with all hosts as peers, and without flows.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -73,20 +73,20 @@ impl Vtep {
         }
     }
 
-    /// Names a port's vNIC among all hosts'.
+    /// Returns the vNIC of a host's port.
     fn vnic(&self, host: NodeId, port: u32) -> Vnic {
         Vnic(host.0 * self.config.tenants * self.config.ports + port)
     }
 
-    /// Returns the port of the tenant's that is to be an end of the next channel of this side.
+    /// Returns the tenant's port for the next channel of which this host is `side`.
     fn next_port(&mut self, side: Side, tenant: u32) -> u32 {
         let number = self.ends[side.index()];
         self.ends[side.index()] += 1;
         tenant * self.config.ports + number / self.config.tenants % self.config.ports
     }
 
-    /// Makes two hosts' tenants the ends of a channel, and lets both switches know where the other vNIC is, as a
-    /// controller does. A host's channels take turns among tenants, and among the vNICs of each.
+    /// Makes two hosts' tenants the ends of a channel, and enters the other vNIC's place into both switches' tables, as
+    /// a controller does. A host's channels are distributed over its tenants in turn, and over the vNICs of each.
     pub fn join(channel: ChannelId, opener: &mut Self, peer: &mut Self) {
         let tenant = opener.ends[Side::Opener.index()] % opener.config.tenants;
         let ports = [opener.next_port(Side::Opener, tenant), peer.next_port(Side::Peer, tenant)];

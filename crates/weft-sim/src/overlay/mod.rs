@@ -1,9 +1,10 @@
-//! The overlay on a host: tenants' vNICs on a virtual switch exactly as shipped, which sends to other hosts'.
+//! The overlay on a host: tenants' vNICs on a virtual switch, exactly as shipped, which sends to the switches of other
+//! hosts.
 //!
-//! A channel of a workload is a flow between two vNICs, and its messages are bytes of the flow. A [`Vtep`]
-//! (RFC 7348) does what `weft-vswitch`'s worker does with packets: it hands the tenants' frames to the switch, no
-//! more than can leave soon, and the switch's packets to the network. Tenants are models (`sender.rs`) that notice
-//! what is lost and send it again; they check that frames of a flow arrive in order, once, and as they were sent.
+//! A channel of a workload is a flow between two vNICs, and its messages are bytes of the flow. A [`Vtep`] (RFC 7348)
+//! does the work of `weft-vswitch`'s worker: it passes the tenants' frames to the switch, no more than can leave soon,
+//! and the switch's packets to the network. Tenants are models (`sender.rs`) that detect and retransmit lost frames;
+//! they check that frames of a flow arrive in order, once, and as they were sent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,46 +34,47 @@ use frame::Segment;
 pub(crate) use frame::{MAX_PAYLOAD, PACKET_HEADERS};
 use nics::Nics;
 use plain::PlainQueue;
-use receiver::Turn;
+use receiver::FrameOrder;
 pub(crate) use sender::Limits;
 
-/// vNICs of a run at most: each has an address of 10.0.0.0/8.
+/// Maximum number of vNICs of a run: each has an address of 10.0.0.0/8.
 pub(crate) const MAX_VNICS: u32 = 1 << 24;
 
-/// Connections with something to send from which on a host takes few frames of its tenants, and how few: as
-/// `weft-vswitch`'s worker does.
+/// Number of connections with something to send from which on a host takes only [`MIN_FRAMES`] frames of its tenants in
+/// a turn, as `weft-vswitch`'s worker does.
 const PACKETS_A_TURN: usize = 176;
+/// Minimum number of frames that a host may take in a turn.
 const MIN_FRAMES: usize = 16;
 
-/// Events of a host's tenants, in the workloads' names.
+/// An event of a host's tenants, with the workloads' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VtepEvent {
-    /// More of a flow has come to this end, in order.
+    /// Data of a flow arrived at this end.
     Received {
         /// The channel.
         channel: ChannelId,
         /// The end.
         side: Side,
     },
-    /// The other end has a whole message.
+    /// The other end has acknowledged all bytes of a message.
     Acked {
         /// The channel.
         channel: ChannelId,
         /// The message.
         message: MessageId,
     },
-    /// A frame broke the switch's word: it came twice, late, or not as it was sent.
+    /// A frame violated the switch's guarantees: it arrived twice, late, or not as it was sent.
     Broken {
         /// The channel.
         channel: ChannelId,
-        /// The end that it came to.
+        /// The end at which it arrived.
         side: Side,
         /// The frame's number.
         serial: u32,
     },
 }
 
-/// One host's tenants, their switch, and how its names and the workloads' go together.
+/// One host's tenants and their switch, with the mapping between its ids and the workloads'.
 #[derive(Debug)]
 pub struct Vtep {
     host: NodeId,
@@ -87,7 +89,7 @@ pub struct Vtep {
     ready: VecDeque<ChannelId>,
     timers: BTreeSet<(Instant, ChannelId)>,
     events: VecDeque<VtepEvent>,
-    /// Channels that this host opened, and that others opened to it.
+    /// Number of channels that this host opened, and of those that others opened to it.
     ends: [u32; 2],
     counters: TenantCounters,
 }
@@ -101,7 +103,7 @@ impl Vtep {
         }
     }
 
-    /// Takes a message of `length` bytes that came to this host; returns `true` if it is whole.
+    /// Takes a message of `length` bytes from the received bytes of a flow; returns `true` if all of them have arrived.
     pub fn take_message(&mut self, channel: ChannelId, length: u32) -> bool {
         self.flows.get_mut(&channel).is_some_and(|flow| flow.receiver.take(length.into()))
     }
@@ -111,7 +113,7 @@ impl Vtep {
         self.flows.remove(&channel);
     }
 
-    /// A packet arrived.
+    /// Handles a packet that arrived.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -133,8 +135,8 @@ impl Vtep {
         }
     }
 
-    /// Takes a turn after anything happened: tenants see their frames and send others, and the switch does what
-    /// is due.
+    /// Services the host, after any input and at [`poll_timeout`](Self::poll_timeout): handles timeouts of flows and of
+    /// the switch, passes received frames to their tenants, and the tenants' new frames to the switch.
     pub fn take_turn(&mut self, now: Instant) {
         while let Some(&(at, channel)) = self.timers.first()
             && at <= now
@@ -168,7 +170,7 @@ impl Vtep {
         set_timer(&mut self.timers, flow, &self.limits);
     }
 
-    /// A tenant sees a frame.
+    /// Handles a frame that its tenant received.
     fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.counters.frames_received += 1;
         let Some((segment, body)) = Segment::parse(bytes) else {
@@ -179,7 +181,7 @@ impl Vtep {
             .into_iter()
             .find(|(channel, side)| self.flows.get(channel).is_some_and(|flow| flow.side == *side));
         let Some((channel, side)) = found else {
-            // A flow that is closed.
+            // The flow is closed.
             self.counters.strays += 1;
             return;
         };
@@ -187,13 +189,13 @@ impl Vtep {
         let serial = segment.serial;
         let is_plain = !self.config.reliable || self.switch.counters().plain_received > 0;
         if !is_plain {
-            let is_kept = match flow.turn(&segment) {
-                Turn::Next => true,
-                Turn::Late => {
+            let is_kept = match flow.frame_order(&segment) {
+                FrameOrder::InOrder => true,
+                FrameOrder::Late => {
                     self.counters.late += 1;
                     !self.config.in_order
                 }
-                Turn::Twice => {
+                FrameOrder::Duplicate => {
                     self.counters.twice += 1;
                     false
                 }
@@ -221,21 +223,23 @@ impl Vtep {
         make_ready(&mut self.ready, flow);
     }
 
-    /// Takes what tenants send, no more than can leave soon; returns the number of frames.
+    /// Passes the tenants' frames to the switch, no more than can leave soon; returns their number.
     fn take_frames(&mut self, now: Instant) -> usize {
         let room = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send());
-        let (most, mut taken) = (room.max(MIN_FRAMES), 0);
-        while taken < most
+        let (max_frames, mut taken) = (room.max(MIN_FRAMES), 0);
+        while taken < max_frames
             && let Some(channel) = self.ready.pop_front()
         {
             let Some(flow) = self.flows.get_mut(&channel) else { continue };
             flow.is_ready = false;
-            let Some((frame, is_again)) = flow.poll_frame(now, &self.limits) else { continue };
+            let Some((frame, is_retransmission)) = flow.poll_frame(now, &self.limits) else {
+                continue;
+            };
             taken += 1;
             make_ready(&mut self.ready, flow);
             set_timer(&mut self.timers, flow, &self.limits);
             self.counters.frames_sent += 1;
-            self.counters.frames_again += u64::from(is_again);
+            self.counters.frames_again += u64::from(is_retransmission);
             let (port, len) = (flow.port, frame.len());
             let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
             let head =
@@ -247,7 +251,7 @@ impl Vtep {
         taken
     }
 
-    /// Loads the next packet, if one may leave.
+    /// Writes the next packet to send to `packet` and `payload`; `None` if no packet may leave.
     pub fn poll_packet(
         &mut self,
         now: Instant,
@@ -279,7 +283,7 @@ impl Vtep {
         self.events.pop_front()
     }
 
-    /// Returns when the host must take a turn at the latest.
+    /// Returns the time at which [`take_turn`](Self::take_turn) must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let tenants = self.timers.first().map(|&(at, _)| at);
         tenants.into_iter().chain(self.switch.poll_timeout()).min()
@@ -295,12 +299,12 @@ impl Vtep {
         &self.switch
     }
 
-    /// The bytes that its tenants received, each once.
+    /// Returns the number of bytes that its tenants received, without duplicates.
     pub fn received_bytes(&self) -> u64 {
         self.counters.bytes_received
     }
 
-    /// Counters of its frames, at all ports and at their tenants.
+    /// Returns the counters of its frames, at all ports and at their tenants.
     pub fn counters(&self) -> OverlayCounters {
         let ports = (0..self.config.tenants * self.config.ports).map(PortId);
         let ports = ports.filter_map(|port| self.switch.port_counters(port));
@@ -312,15 +316,15 @@ impl Vtep {
     }
 }
 
-/// Lets a flow send when it is its turn.
+/// Puts a flow at the end of the queue of flows that may send, unless it is in the queue.
 fn make_ready(ready: &mut VecDeque<ChannelId>, flow: &mut Flow) {
     if !std::mem::replace(&mut flow.is_ready, true) {
         ready.push_back(flow.channel);
     }
 }
 
-/// Has a flow looked at when it may have waited too long. One entry at a time: it may find that the flow heard
-/// meanwhile.
+/// Schedules the check of a flow's timeout. A flow has one entry at a time; the check finds whether an ACK has extended
+/// the timeout since.
 fn set_timer(timers: &mut BTreeSet<(Instant, ChannelId)>, flow: &mut Flow, limits: &Limits) {
     if flow.timer.is_none()
         && let Some(at) = flow.sender.poll_timeout(limits)

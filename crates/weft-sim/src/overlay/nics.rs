@@ -6,7 +6,7 @@ use weft_vpc::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
 use super::frame::{MAX_HEADERS, write_body};
 
-/// A frame that a tenant sent: its headers, and which bytes of which stream follow them.
+/// A frame that a tenant sent: its headers, and the stream and position of the bytes that follow them.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) headers: [u8; MAX_HEADERS],
@@ -22,7 +22,7 @@ impl Sent {
         u32::try_from(self.header_len).expect("headers are short") + u32::from(self.payload_len)
     }
 
-    /// Copies the bytes from `offset` on; beyond the frame's end nothing changes.
+    /// Copies the frame's bytes from `offset` on. Bytes past the frame's end are those that follow in the stream.
     pub(super) fn read(&self, offset: u32, out: &mut [u8]) {
         let offset = offset as usize;
         let head = self.headers[..self.header_len].get(offset..).unwrap_or_default();
@@ -33,7 +33,7 @@ impl Sent {
     }
 }
 
-/// Values by the place they are at, of which freed ones are used again.
+/// Values by their place; freed places are reused.
 #[derive(Debug)]
 struct Slab<T> {
     places: Vec<Option<T>>,
@@ -62,7 +62,7 @@ impl<T> Slab<T> {
         let value = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         if self.free.len() == self.places.len() {
-            // What is empty holds no memory.
+            // An empty slab holds no memory.
             (self.places, self.free) = (Vec::new(), Vec::new());
         }
         Some(value)
@@ -75,43 +75,43 @@ impl<T> Default for Slab<T> {
     }
 }
 
-/// Free buffers that are kept.
+/// Maximum number of free buffers that are kept.
 const MAX_FREE_BUFFERS: usize = 64;
 
 /// The vNICs of a host.
 #[derive(Debug)]
 pub(super) struct Nics {
     sent: Slab<Sent>,
-    arriving: Slab<Vec<u8>>,
+    claimed: Slab<Vec<u8>>,
     spare: Vec<Vec<u8>>,
-    /// Buffers in use, by port.
-    held: Vec<u32>,
-    /// Frames a port has buffers for.
+    /// Number of claimed buffers, by port.
+    claimed_by_port: Vec<u32>,
+    /// Number of buffers of each port.
     buffers: u32,
-    /// Frames that tenants may see, oldest first.
-    shown: VecDeque<Vec<u8>>,
+    /// Completed frames that tenants have not yet received, oldest first.
+    received: VecDeque<Vec<u8>>,
 }
 
 impl Nics {
     pub(super) fn new(ports: u32, buffers: u32) -> Self {
         Self {
             sent: Slab::default(),
-            arriving: Slab::default(),
+            claimed: Slab::default(),
             spare: Vec::new(),
-            held: vec![0; ports as usize],
+            claimed_by_port: vec![0; ports as usize],
             buffers,
-            shown: VecDeque::new(),
+            received: VecDeque::new(),
         }
     }
 
-    /// Keeps a frame until the switch releases it.
+    /// Stores a frame until the switch releases it, and returns its token.
     pub(super) fn send(&mut self, frame: Sent) -> Token {
         Token(self.sent.insert(frame))
     }
 
-    /// Returns the next frame that a tenant received. Give it back with [`recycle`](Self::recycle).
+    /// Returns the next frame that a tenant received. The caller gives it back with [`recycle`](Self::recycle).
     pub(super) fn poll_frame(&mut self) -> Option<Vec<u8>> {
-        self.shown.pop_front()
+        self.received.pop_front()
     }
 
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
@@ -121,8 +121,8 @@ impl Nics {
     }
 
     fn take(&mut self, port: PortId, slot: Slot) -> Option<Vec<u8>> {
-        let frame = self.arriving.remove(slot.0)?;
-        self.held[port.0 as usize] -= 1;
+        let frame = self.claimed.remove(slot.0)?;
+        self.claimed_by_port[port.0 as usize] -= 1;
         Some(frame)
     }
 }
@@ -140,26 +140,26 @@ impl Tenants for Nics {
     }
 
     fn claim(&mut self, port: PortId, len: u32, turn: Turn, _: Staging) -> Option<Slot> {
-        let held = self.held.get_mut(port.0 as usize)?;
+        let claimed_by_port = self.claimed_by_port.get_mut(port.0 as usize)?;
         let reserved = u32::from(turn == Turn::OutOfOrder);
-        if *held + reserved >= self.buffers {
+        if *claimed_by_port + reserved >= self.buffers {
             return None;
         }
-        *held += 1;
+        *claimed_by_port += 1;
         let mut frame = self.spare.pop().unwrap_or_default();
-        // What is never placed must not look like what was here before.
+        // Bytes that are never placed must differ from the buffer's previous content.
         frame.clear();
         frame.resize(len as usize, 0);
-        Some(Slot(self.arriving.insert(frame)))
+        Some(Slot(self.claimed.insert(frame)))
     }
 
     fn place(&mut self, _: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
-        let frame = self.arriving.get_mut(slot.0).expect("the switch claimed it");
+        let frame = self.claimed.get_mut(slot.0).expect("the switch claimed it");
         frame[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     fn peek(&mut self, _: PortId, slot: Slot, out: &mut [u8]) -> usize {
-        let frame = self.arriving.get(slot.0).expect("the switch claimed it");
+        let frame = self.claimed.get(slot.0).expect("the switch claimed it");
         let len = frame.len().min(out.len());
         out[..len].copy_from_slice(&frame[..len]);
         len
@@ -167,7 +167,7 @@ impl Tenants for Nics {
 
     fn complete(&mut self, port: PortId, slot: Slot) {
         let frame = self.take(port, slot).expect("the switch claimed it");
-        self.shown.push_back(frame);
+        self.received.push_back(frame);
     }
 
     fn cancel(&mut self, port: PortId, slot: Slot) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A set of numbers that is whole from zero on, and has gaps after that.
+/// A set of numbers: all numbers below a bound, and ranges above it.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
     /// All numbers below this one are in the set.
@@ -17,7 +17,7 @@ impl Ranges {
         self.next
     }
 
-    /// Adds `start..end`; returns how many numbers of it were new.
+    /// Adds `start..end`; returns the number of its elements that were new.
     pub(super) fn insert(&mut self, start: u64, end: u64) -> u64 {
         let fresh = self.missing(start, end).map(|(start, end)| end - start).sum();
         if fresh == 0 {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_what_a_set_of_their_numbers_is() {
+    fn ranges_agree_with_a_set_of_their_numbers() {
         let mut rng = Seed(1).rng();
         for _ in 0..200 {
             let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());

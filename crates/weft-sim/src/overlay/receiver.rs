@@ -3,22 +3,22 @@
 use super::frame::MAX_SACKS;
 use super::ranges::Ranges;
 
-/// The position of a frame relative to those that its tenant saw before.
+/// The position of a frame among those that its tenant received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum FrameOrder {
     /// It was sent after all of them.
-    Next,
-    /// One that was sent later came before it.
+    InOrder,
+    /// A frame that was sent later arrived before it.
     Late,
-    /// It was seen before.
-    Twice,
+    /// It was received before.
+    Duplicate,
 }
 
 /// The receiving half.
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     bytes: Ranges,
-    /// Bytes that belong to messages which are known to be whole.
+    /// Number of bytes of the messages that were taken.
     consumed: u64,
     frames: Ranges,
     /// One more than the largest number of a frame.
@@ -26,15 +26,16 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Takes the frame's number; segments of one super-frame that were cut on the way have the same.
-    pub(super) fn on_frame(&mut self, serial: u32) -> Turn {
+    /// Records the number of a frame and returns its position. Segments into which the network cut one frame share its
+    /// number.
+    pub(super) fn on_frame(&mut self, serial: u32) -> FrameOrder {
         let serial = unwrap(serial, self.frames_end);
         let is_last = serial >= self.frames_end;
         self.frames_end = self.frames_end.max(serial + 1);
         match self.frames.insert(serial, serial + 1) {
-            0 => Turn::Twice,
-            _ if is_last => Turn::Next,
-            _ => Turn::Late,
+            0 => FrameOrder::Duplicate,
+            _ if is_last => FrameOrder::InOrder,
+            _ => FrameOrder::Late,
         }
     }
 
@@ -43,7 +44,7 @@ impl Receiver {
         self.bytes.next()
     }
 
-    /// Takes `len` bytes from `start` on; returns how many of them are new.
+    /// Records `len` bytes from `start` on; returns the number of them that are new.
     pub(super) fn on_data(&mut self, start: u64, len: u64) -> u64 {
         self.bytes.insert(start, start + len)
     }
@@ -55,7 +56,7 @@ impl Receiver {
         is_whole
     }
 
-    /// Returns the number of the byte expected next, as a segment says it.
+    /// Returns the number of the byte expected next, as a segment carries it.
     pub(super) fn acknowledged(&self) -> u32 {
         wrap(self.bytes.next())
     }
@@ -70,7 +71,7 @@ impl Receiver {
     }
 }
 
-/// The low half of a number.
+/// Returns the low half of a number.
 #[expect(clippy::cast_possible_truncation, reason = "that is the purpose")]
 pub(super) const fn wrap(number: u64) -> u32 {
     number as u32
@@ -94,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_come_late_or_twice_are_told_apart() {
+    fn late_and_duplicate_frames_are_distinguished() {
         let mut receiver = Receiver::default();
-        let turns = [0, 1, 3, 2, 3, 1, 4].map(|serial| receiver.on_frame(serial));
-        use Turn::{Late, Next, Twice};
-        assert_eq!(turns, [Next, Next, Next, Late, Twice, Twice, Next]);
+        let orders = [0, 1, 3, 2, 3, 1, 4].map(|serial| receiver.on_frame(serial));
+        use FrameOrder::{Duplicate, InOrder, Late};
+        assert_eq!(orders, [InOrder, InOrder, InOrder, Late, Duplicate, Duplicate, InOrder]);
     }
 }

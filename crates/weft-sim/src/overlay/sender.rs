@@ -1,9 +1,9 @@
-//! The sending half of a tenant's flow: a window of bytes on their way, and what the receiver has of them.
+//! The sending half of a tenant's flow: a window of bytes in flight, and the ranges that the receiver has acknowledged.
 //!
-//! It is a model and no TCP. It has TCP's slow start, congestion avoidance and halving (RFC 5681), SACK
-//! (RFC 2018), and takes a frame for lost when one that was sent [`REORDERED`] frames later has arrived, as QUIC
-//! does (RFC 9002, section 6.1.1). Its retransmission timeout is fixed and doubles; there are no handshake, delayed
-//! ACKs, pacing, tail loss probes, undo or receive window.
+//! It is a model, not TCP. It has TCP's slow start, congestion avoidance and halving (RFC 5681) and SACK (RFC 2018),
+//! and declares a frame lost when one that was sent [`PACKET_THRESHOLD`] frames later has arrived, as QUIC does (RFC
+//! 9002, section 6.1.1). Its retransmission timeout is fixed and doubles; there are no handshake, delayed ACKs, pacing,
+//! tail loss probes, undo or receive window.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use weft_units::{Duration, Instant};
 use super::ranges::Ranges;
 use crate::traffic::MessageId;
 
-/// Number of later frames whose arrival makes a frame lost.
-const REORDERED: u64 = 3;
+/// A frame is lost when a frame that was sent this many frames later has arrived (RFC 9002's `kPacketThreshold`).
+const PACKET_THRESHOLD: u64 = 3;
 
 /// Number of segments that may be in flight at first (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
@@ -21,20 +21,20 @@ const INITIAL_SEGMENTS: u64 = 10;
 /// Maximum number of times the timeout doubles.
 const MAX_BACKOFF: u32 = 6;
 
-/// Limits on what a flow sends.
+/// The limits of a flow's sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Payload of a packet, bytes.
     pub(crate) mss: u64,
     /// Payload of a frame, bytes.
     pub(crate) frame: u64,
-    /// Bytes on their way at most.
+    /// Maximum number of bytes in flight.
     pub(crate) window: u64,
     /// Time without an ACK after which everything is retransmitted.
     pub(crate) timeout: Duration,
 }
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     serial: u64,
@@ -48,15 +48,15 @@ pub(super) struct Piece {
     pub(super) start: u64,
     pub(super) end: u64,
     /// `true` if these bytes were sent before.
-    pub(super) is_again: bool,
+    pub(super) is_retransmission: bool,
 }
 
 /// The sending half.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Bytes that were handed in.
+    /// Number of bytes that were written to the stream.
     written: u64,
-    /// The first byte that was never sent.
+    /// The number of the first byte that was never sent.
     next: u64,
     acked: Ranges,
     window: u64,
@@ -64,10 +64,10 @@ pub(super) struct Sender {
     outstanding: VecDeque<Outstanding>,
     in_flight: u64,
     lost: VecDeque<(u64, u64)>,
-    /// Losses of frames below this number belong to a halving that was done.
+    /// A loss of a frame below this number does not halve the window: it was sent before the last halving.
     halved_at: u64,
     backoff: u32,
-    /// Since when it waits for an ACK.
+    /// The start of the time without an ACK: the last new ACK, or the first frame in flight after it.
     waits_since: Instant,
     /// Messages by the end of their bytes, oldest first.
     messages: VecDeque<(u64, MessageId)>,
@@ -97,19 +97,19 @@ impl Sender {
         self.messages.push_back((self.written, message));
     }
 
-    /// Returns the next message that the receiver has acknowledged whole.
+    /// Returns the next message of which the receiver has acknowledged all bytes.
     pub(super) fn poll_acked(&mut self) -> Option<MessageId> {
         let &(end, message) = self.messages.front()?;
         (end <= self.acked.next()).then(|| self.messages.pop_front())?;
         Some(message)
     }
 
-    /// Returns the first byte that was not acknowledged, near which the numbers of ACKs are.
+    /// Returns the number of the first byte that was not acknowledged; the numbers in ACKs are near it.
     pub(super) const fn acknowledged(&self) -> u64 {
         self.acked.next()
     }
 
-    /// Returns what to send now as frame `serial`, if anything.
+    /// Returns the part of the stream to send now as frame `serial`, if there is one.
     pub(super) fn poll_piece(
         &mut self,
         now: Instant,
@@ -119,8 +119,8 @@ impl Sender {
         let room = self.window.saturating_sub(self.in_flight);
         // A window shorter than a segment would stop the flow.
         let room = if self.in_flight == 0 { room.max(limits.mss) } else { room };
-        let most = limits.frame.min(room - room % limits.mss.min(room.max(1)));
-        let piece = self.lost_piece(most).or_else(|| self.new_piece(most, room, limits))?;
+        let max_len = limits.frame.min(room - room % limits.mss.min(room.max(1)));
+        let piece = self.lost_piece(max_len).or_else(|| self.new_piece(max_len, room, limits))?;
         if self.outstanding.is_empty() {
             self.waits_since = now;
         }
@@ -129,38 +129,38 @@ impl Sender {
         Some(piece)
     }
 
-    fn lost_piece(&mut self, most: u64) -> Option<Piece> {
-        if most == 0 {
+    fn lost_piece(&mut self, max_len: u64) -> Option<Piece> {
+        if max_len == 0 {
             return None;
         }
         while let Some((start, end)) = self.lost.pop_front() {
             // It may have arrived meanwhile.
             let Some((first, gap_end)) = self.acked.missing(start, end).next() else { continue };
-            let last = gap_end.min(first + most);
+            let last = gap_end.min(first + max_len);
             if last < end {
                 self.lost.push_front((last, end));
             }
-            return Some(Piece { start: first, end: last, is_again: true });
+            return Some(Piece { start: first, end: last, is_retransmission: true });
         }
         None
     }
 
-    fn new_piece(&mut self, most: u64, room: u64, limits: &Limits) -> Option<Piece> {
+    fn new_piece(&mut self, max_len: u64, room: u64, limits: &Limits) -> Option<Piece> {
         let left = self.written - self.next;
         // The end of a stream may be shorter than a segment.
-        let most = if left <= room.min(limits.frame) { left } else { most };
-        let (start, end) = (self.next, self.next + left.min(most));
+        let max_len = if left <= room.min(limits.frame) { left } else { max_len };
+        let (start, end) = (self.next, self.next + left.min(max_len));
         self.next = end;
-        (start < end).then_some(Piece { start, end, is_again: false })
+        (start < end).then_some(Piece { start, end, is_retransmission: false })
     }
 
-    /// The receiver has all below `next`, what `sacks` hold, and frame `answers`.
+    /// Handles an ACK: the receiver has all bytes below `next`, the ranges `sacks`, and frame `echo`.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
         next: u64,
         sacks: impl Iterator<Item = (u64, u64)>,
-        answers: u64,
+        echo: u64,
         limits: &Limits,
     ) {
         let mut fresh = self.acked.insert(0, next.min(self.next));
@@ -177,17 +177,19 @@ impl Sender {
             (self.waits_since, self.backoff) = (now, 0);
             self.widen(fresh, limits);
         }
-        let late = self.outstanding.partition_point(|frame| frame.serial + REORDERED <= answers);
+        let late =
+            self.outstanding.partition_point(|frame| frame.serial + PACKET_THRESHOLD <= echo);
         self.lose_first(late, limits);
     }
 
+    /// Widens the window after an ACK of `fresh` new bytes.
     fn widen(&mut self, fresh: u64, limits: &Limits) {
         let slow = self.window < self.slow_start_until;
         let more = if slow { fresh } else { limits.mss * fresh / self.window.max(1) };
         self.window = (self.window + more).min(limits.window);
     }
 
-    /// The oldest `count` frames on their way are lost, as far as their bytes did not arrive.
+    /// Declares the oldest `count` frames in flight lost: their unacknowledged bytes are retransmitted.
     fn lose_first(&mut self, count: usize, limits: &Limits) {
         let next_serial = self.outstanding.back().map_or(0, |frame| frame.serial + 1);
         let before = self.in_flight;
@@ -205,13 +207,13 @@ impl Sender {
         }
     }
 
-    /// Returns when it has waited too long for an ACK; `None` where it waits for none.
+    /// Returns the time of the retransmission timeout; `None` if no frame is in flight.
     pub(super) fn poll_timeout(&self, limits: &Limits) -> Option<Instant> {
         let span = Duration::from_nanos(limits.timeout.as_nanos() << self.backoff);
         (!self.outstanding.is_empty()).then(|| self.waits_since + span)
     }
 
-    /// It waited too long: all that is on its way is lost.
+    /// Handles the retransmission timeout: all frames in flight are lost.
     pub(super) fn handle_timeout(&mut self, now: Instant, limits: &Limits) {
         let half = (self.window.min(self.in_flight) / 2).max(2 * limits.mss);
         self.lose_first(self.outstanding.len(), limits);
@@ -231,7 +233,7 @@ mod tests {
         Instant::EPOCH + Duration::from_micros(micros)
     }
 
-    /// Sends what may be sent, numbered from `serial` on.
+    /// Sends all frames that may be sent, numbered from `serial` on; returns their ranges of bytes.
     fn pieces(sender: &mut Sender, now: Instant, serial: u64) -> Vec<(u64, u64)> {
         let mut serial = serial..;
         let piece = || sender.poll_piece(now, serial.next().unwrap(), &LIMITS);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_ten_segments_and_doubles() {
+    fn the_window_begins_with_ten_segments_and_doubles() {
         let mut sender = sender(100_000);
         assert_eq!(pieces(&mut sender, at(0), 0), [(0, 4000), (4000, 8000), (8000, 10_000)]);
         sender.on_ack(at(10), 4000, [].into_iter(), 0, &LIMITS);
@@ -256,23 +258,23 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_the_most_that_is_on_its_way() {
+    fn the_window_bounds_the_bytes_in_flight() {
         let mut sender = sender(1_000_000);
-        let (mut serial, mut most) = (0, 0);
+        let (mut serial, mut max_len) = (0, 0);
         while sender.acknowledged() < 1_000_000 {
             let sent = pieces(&mut sender, at(0), serial);
             serial += sent.len() as u64;
-            most = most.max(sender.next - sender.acknowledged());
+            max_len = max_len.max(sender.next - sender.acknowledged());
             let next = sender.next;
             sender.on_ack(at(0), next, [].into_iter(), serial - 1, &LIMITS);
         }
-        assert_eq!(most, 64_000);
+        assert_eq!(max_len, 64_000);
         assert_eq!((sender.poll_acked(), sender.poll_acked()), (Some(MessageId(7)), None));
         assert_eq!(sender.poll_timeout(&LIMITS), None);
     }
 
     #[test]
-    fn what_three_later_frames_overtook_is_sent_again_and_halves_the_window_once() {
+    fn frames_that_three_later_ones_overtook_are_retransmitted_and_halve_the_window_once() {
         let mut sender = sender(10_000);
         let limits = Limits { frame: 1000, ..LIMITS };
         for serial in 0..10 {
@@ -280,11 +282,11 @@ mod tests {
         }
         // The first two are missing.
         sender.on_ack(at(9), 0, [(2000, 4000)].into_iter(), 3, &limits);
-        let again = Piece { start: 0, end: 1000, is_again: true };
+        let again = Piece { start: 0, end: 1000, is_retransmission: true };
         assert_eq!(sender.window, 4000, "half of the 8,000 bytes that were on their way");
         sender.on_ack(at(9), 0, [(2000, 10_000)].into_iter(), 9, &limits);
         assert_eq!(sender.poll_piece(at(9), 10, &limits), Some(again));
-        let more = Piece { start: 1000, end: 2000, is_again: true };
+        let more = Piece { start: 1000, end: 2000, is_retransmission: true };
         assert_eq!(sender.poll_piece(at(9), 11, &limits), Some(more));
         assert_eq!(sender.poll_piece(at(9), 12, &limits), None);
         assert!(sender.window >= 4000);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_has_everything_sent_again_later_and_later() {
+    fn without_acks_everything_is_retransmitted_with_backoff() {
         let mut sender = sender(3000);
         pieces(&mut sender, at(100), 0);
         assert_eq!(sender.poll_timeout(&LIMITS), Some(at(5100)));

@@ -108,7 +108,7 @@ impl Cache {
 mod tests {
     use super::*;
 
-    /// Returns the misses of each of `rounds` through tags `0..tags`.
+    /// Returns the number of misses in each of `rounds` rounds through tags `0..tags`.
     fn misses(config: &CacheConfig, tags: u64, rounds: u32) -> Vec<u64> {
         let mut cache = Cache::new(config, Seed(1));
         let mut round = || {
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn going_round_and_round_in_one_set_hits_always_or_never() {
+    fn cyclic_use_of_one_set_hits_always_or_never() {
         let config = CacheConfig { entries: 64, ways: 64, replacement: Replacement::Lru };
         assert_eq!(misses(&config, 64, 3), [64, 0, 0]);
         assert_eq!(misses(&config, 65, 3), [65, 65, 65]);
     }
 
     #[test]
-    fn random_replacement_keeps_some_of_what_does_not_fit() {
+    fn random_replacement_keeps_some_entries_of_a_larger_set() {
         let config = CacheConfig { entries: 64, ways: 64, replacement: Replacement::Random };
         assert_eq!(misses(&config, 64, 3), [64, 0, 0]);
         let last = *misses(&config, 128, 50).last().unwrap();

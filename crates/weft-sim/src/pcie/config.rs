@@ -128,7 +128,7 @@ impl Default for PcieConfig {
             ats: AtsConfig::default(),
             // Fitted: 512 MiB, 32 MB each, are within its reach, and 1 GiB is not.
             iotlb: CacheConfig::lru(256, 16),
-            // Assumed: what a hypervisor maps guests with (PVDMA's block; STELLAR, section 5).
+            // Assumed: the size with which a hypervisor maps guests (PVDMA's block; STELLAR, section 5).
             iotlb_page: ByteCount::mib(2),
             walk: WalkConfig::default(),
             root_complex: RootComplexConfig::default(),
@@ -137,31 +137,31 @@ impl Default for PcieConfig {
 }
 
 impl Default for AtsConfig {
-    /// Eight are assumed; with them the time is fitted, so that a cache that always misses lets 170 Gb/s
-    /// pass (STELLAR, section 6): 8 pages of 4 KiB in 1.54 us.
+    /// Returns eight outstanding requests, which are assumed, and a fitted round trip: a cache that always misses then
+    /// lets 170 Gb/s pass (STELLAR, section 6), 8 pages of 4 KiB in 1.54 us.
     fn default() -> Self {
         Self { outstanding: 8, round_trip: Duration::from_nanos(1_540) }
     }
 }
 
 impl Default for WalkConfig {
-    /// A miss in the IOTLB of a Xeon costs 330 ns (Neugebauer et al. 2018, section 6). How many walks
-    /// go on at a time is assumed, and no matter where fewer requests may be outstanding.
+    /// Returns the cost of a miss in the IOTLB of a Xeon, 330 ns (Neugebauer et al. 2018, section 6). The number of
+    /// walkers is assumed; it has no effect if no more requests may be outstanding.
     fn default() -> Self {
         Self { walkers: 8, delay: Duration::from_nanos(330) }
     }
 }
 
 impl Default for RootComplexConfig {
-    /// The rate is fitted: 141 Gb/s of payload in packets of 256 bytes (STELLAR, figure 14). The time is
-    /// assumed.
+    /// Returns a fitted rate, for 141 Gb/s of payload in packets of 256 bytes (STELLAR, figure 14), and an assumed
+    /// delay.
     fn default() -> Self {
         let peer_rate = BitRate::bps(154_200_000_000).expect("not zero");
         Self { peer_rate, delay: Duration::from_nanos(250) }
     }
 }
 
-/// A value of the bus is out of its range. The message begins with the key.
+/// The error for a value of the bus that is out of its range. The message begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PcieError {

@@ -5,6 +5,7 @@ use weft_units::Seed;
 use super::{Cache, Outstanding, PcieConfig};
 use crate::time::{SimSpan, SimTime};
 
+/// The IOMMU of a host.
 #[derive(Debug)]
 pub(super) struct Iommu {
     iotlb: Cache,

@@ -1,10 +1,10 @@
 //! The PCIe bus between a host's NIC and memory: address translation, its cost, and the path of the data (STELLAR,
 //! sections 2 and 6, figure 7).
 //!
-//! [`Dma`] models the bus of one host. It returns the time at which a payload that is needed now will be in the NIC, or a
-//! received one in memory. Time is an argument and nothing is scheduled, since requests are served in order. There are three
-//! ways of address translation, [`Translation`], and two paths: over the PCIe switch to a GPU beside the NIC, or through the
-//! root complex. `docs/design/address-translation.md` lists the assumptions of the model.
+//! [`Dma`] models the bus of one host. It returns the time at which a requested payload will be in the NIC, or a
+//! received one in memory. Time is an argument and nothing is scheduled, since requests are served in order. There are
+//! three kinds of address translation, [`Translation`], and two paths: over the PCIe switch to a GPU beside the NIC, or
+//! through the root complex. `docs/design/address-translation.md` lists the assumptions of the model.
 
 use weft_rnic::AddressType;
 use weft_transport::Placement;
@@ -93,6 +93,7 @@ struct Tlp {
 }
 
 impl Tlp {
+    /// Returns the bytes on the bus of a payload with its headers.
     const fn bytes(self, len: u16) -> u64 {
         let len = len as u64;
         len + len.div_ceil(self.max_payload) * self.header

@@ -31,7 +31,7 @@ impl Pages {
         Self { page: page.0, layout, next_frame, buffers, rng: seed.rng() }
     }
 
-    /// Returns the frames of a piece.
+    /// Returns the frames of a piece. The first use of a page allocates it.
     pub(super) fn frames(&mut self, piece: Piece) -> impl Iterator<Item = u64> + '_ {
         let Piece { connection, length, offset, len } = piece;
         let page_of = |byte: u64| usize::try_from(byte / self.page).expect("a page of a message");

@@ -32,7 +32,7 @@ fn read(dma: &mut Dma, number: u32) -> u64 {
 #[test]
 fn a_read_pays_for_a_translation_once_and_for_a_walk_once_a_block() {
     let mut dma = dma(|config| config.layout = Layout::InOrder);
-    // 16 packets of 256 + 24 bytes at 231 Gb/s are 155 ns; half a microsecond until they come.
+    // 16 packets of 256 + 24 bytes at 231 Gb/s are 155 ns; half a microsecond until they arrive.
     let plain = 500 + 155;
     assert_eq!(read(&mut dma, 0), 1540 + 330 + plain);
     assert_eq!(read(&mut dma, 0), plain);
@@ -43,7 +43,7 @@ fn a_read_pays_for_a_translation_once_and_for_a_walk_once_a_block() {
 }
 
 #[test]
-fn the_table_knows_a_gpus_addresses_and_the_iommu_a_hosts() {
+fn the_table_translates_a_gpus_addresses_and_the_iommu_a_hosts() {
     let mut gpu = dma(|config| config.translation = Translation::Emtt);
     assert_eq!([read(&mut gpu, 0), read(&mut gpu, 0)], [655, 655]);
     assert_eq!(gpu.counts().walks, 0);
@@ -55,7 +55,7 @@ fn the_table_knows_a_gpus_addresses_and_the_iommu_a_hosts() {
 }
 
 #[test]
-fn the_detour_walks_and_passes_data_on_slowly() {
+fn the_root_complex_walks_for_every_address_and_limits_the_rate() {
     let mut dma = dma(|config| config.translation = Translation::RootComplex);
     // The same 4480 bytes at 154.2 Gb/s are 232 ns.
     assert_eq!([read(&mut dma, 0), read(&mut dma, 0)], [250 + 330 + 232 + 655, 250 + 232 + 655]);
@@ -63,7 +63,7 @@ fn the_detour_walks_and_passes_data_on_slowly() {
 }
 
 #[test]
-fn a_page_that_was_asked_for_is_not_asked_for_again() {
+fn a_requested_translation_is_not_requested_again() {
     let mut dma = dma(|config| config.page = ByteCount::kib(64));
     let now = SimTime::EPOCH;
     let first = dma.write(now, page(0));
@@ -82,7 +82,7 @@ fn rate_of_misses(pages: u32, change: impl FnOnce(&mut PcieConfig)) -> f64 {
 }
 
 #[test]
-fn misses_let_pass_what_may_be_outstanding_in_a_round_trip() {
+fn outstanding_requests_limit_the_rate_of_misses() {
     let in_order = |config: &mut PcieConfig| config.layout = Layout::InOrder;
     // 8 pages in 1.54 us are 170.2 Gb/s; 4 are half of it.
     let of = |outstanding| {
@@ -107,7 +107,7 @@ fn walkers_are_as_limited_as_requests() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn an_invalid_value_is_named() {
     for (change, want) in [
         ("page = \"5KB\"", "page is 5KB, expected a power of two"),
         ("atc = { entries = 10, ways = 4 }", "atc has 10 entries in sets of 4"),
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_named() {
     assert!(error.contains("fifo"), "{error}");
 }
 
-/// A gigabit or so between two hosts at 200 Gb/s, in messages of 1 MiB over 4 connections.
+/// Returns the report of 64 MiB between two hosts at 200 Gb/s, in messages of 1 MiB over 4 connections.
 fn run(pcie: &str) -> Report {
     let text = format!(
         r#"
@@ -160,12 +160,12 @@ fn a_run_is_as_fast_as_its_bus_and_without_one_as_its_port() {
 }
 
 #[test]
-fn a_cache_that_is_too_small_shows_and_one_that_is_not_does_not() {
+fn a_cache_that_is_too_small_limits_the_rate() {
     let of = |entries: u32| {
         let report = run(&format!("pcie.atc = {{ entries = {entries}, ways = 16 }}"));
         (report.goodput.total_gbps, report.pcie.unwrap().atc_miss_share)
     };
-    // 1024 pages at either end; each is asked for once in 16 rounds, or whenever it is used.
+    // 1024 pages at either end; each is requested once in 16 rounds, or whenever it is used.
     let ((fast, few), (slow, all)) = (of(4096), of(512));
     assert!(few < 0.07 && all > 0.9, "{few} {all}");
     assert!(fast > 185.0 && (160.0..172.0).contains(&slow), "{fast} {slow}");

@@ -68,15 +68,17 @@ impl Accounts {
         Self { lossless: headroom.is_some(), alpha, reserved, pools, ports }
     }
 
-    /// Returns `true` if accounts are by ingress link and their owners are to pause.
+    /// Returns `true` if accounts are by ingress link, and neighbours pause.
     pub fn are_lossless(&self) -> bool {
         self.lossless
     }
 
+    /// Returns the part of `held` bytes that is taken from the pool.
     fn beyond(&self, held: u64) -> u64 {
         held.saturating_sub(self.reserved)
     }
 
+    /// Returns the bytes that a port may take from the pool.
     fn threshold(&self, pool: Pool) -> u64 {
         (pool.free() * self.alpha) >> 16
     }
@@ -140,21 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_holds_alpha_of_what_is_left_and_its_own() {
+    fn a_port_alone_holds_alpha_of_the_free_pool_and_its_reserve() {
         let topology = topology();
         let ports = topology.ports(NodeId(8));
         let own = 1_000 * ports.len() as u64;
-        for (alpha, most) in [(1.0, 50_000_u64), (0.25, 20_000), (3.0, 75_000)] {
+        for (alpha, max) in [(1.0, 50_000_u64), (0.25, 20_000), (3.0, 75_000)] {
             let mut accounts = Accounts::new(&topology, 100_000 + own, alpha, 1_000, None);
             let accepted = (0..1_000).filter(|_| accounts.charge(0, ports[2], 100)).count() as u64;
-            assert!((most + 1_000).abs_diff(accepted * 100) <= 100, "{alpha}: {accepted}");
+            assert!((max + 1_000).abs_diff(accepted * 100) <= 100, "{alpha}: {accepted}");
             // The other ports still have their own bytes, and a share of the rest.
             assert!((0..11).all(|_| accounts.charge(0, ports[3], 100)));
         }
     }
 
     #[test]
-    fn what_is_charged_is_released_to_the_byte() {
+    fn charges_are_released_to_the_byte() {
         let topology = topology();
         let ports = topology.ports(NodeId(8));
         let headroom = |_| 5_000;
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_over_the_threshold_still_has_the_pool_and_then_its_headroom() {
+    fn a_port_over_the_threshold_still_has_the_pool_and_then_its_headroom() {
         let topology = topology();
         let ports = topology.ports(NodeId(8));
         let size = 64_000 + 9 * 10_000;

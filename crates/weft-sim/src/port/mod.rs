@@ -135,13 +135,13 @@ pub struct Port {
     pub of_host: bool,
     control: Queue,
     data: Queue,
-    /// Maximum number of bytes that have waited.
+    /// The most bytes that have waited at a time.
     deepest: u64,
     /// The time at which the last bit of the current packet has left.
     pub free_at: SimTime,
     /// The time of its next wake-up: the earliest of several possible events.
     pub wake_at: SimTime,
-    /// No packet may arrive at the far end before this: jitter must not reorder.
+    /// The earliest time at which the next packet may arrive at the far end: jitter must not reorder packets.
     pub last_arrival: SimTime,
     /// The pause that its neighbour requested.
     pub pause: Pause,

@@ -56,6 +56,7 @@ impl Default for Sending {
 }
 
 impl PfcConfig {
+    /// Returns the length of a pause in bytes, the same at any rate.
     fn pause_bytes(&self) -> u64 {
         let reference = Pace::new(BitRate::gbps(100).expect("not zero"));
         reference.bytes(self.pause.into())
@@ -66,12 +67,12 @@ impl PfcConfig {
         let link = topology.link(link);
         let pace = Pace::new(link.rate);
         let propagation = SimSpan::from(link.propagation);
-        let least = || {
-            let late = if topology.is_host(link.from) { sending.jitter } else { SimSpan::ZERO };
-            let on_the_way = pace.bytes(propagation + propagation + late) + 1;
+        let default = || {
+            let jitter = if topology.is_host(link.from) { sending.jitter } else { SimSpan::ZERO };
+            let on_the_way = pace.bytes(propagation + propagation + jitter) + 1;
             on_the_way + 3 * u64::from(sending.largest) + u64::from(FRAME)
         };
-        self.headroom.map_or_else(least, |bytes| bytes.0)
+        self.headroom.map_or_else(default, |bytes| bytes.0)
     }
 
     /// Returns the accounts of all switches, by ingress link; `None` if pauses are disabled.
@@ -137,37 +138,37 @@ impl PfcConfig {
 pub struct PauseRequests {
     pause_bytes: u64,
     /// The time of the next refresh by link into a switch; the far future if there is no pause.
-    again_at: Vec<SimTime>,
+    refresh_at: Vec<SimTime>,
 }
 
 impl PauseRequests {
     pub(crate) fn new(config: &PfcConfig, topology: &Topology) -> Self {
-        let again_at = topology.link_ids().map(|_| SimTime::FAR_FUTURE).collect();
-        Self { pause_bytes: config.pause_bytes(), again_at }
+        let refresh_at = topology.link_ids().map(|_| SimTime::FAR_FUTURE).collect();
+        Self { pause_bytes: config.pause_bytes(), refresh_at }
     }
 
     /// Returns `true` if the other end of a link is paused.
     #[inline]
     pub fn is_requested(&self, link: LinkId) -> bool {
-        self.again_at[link.index()] != SimTime::FAR_FUTURE
+        self.refresh_at[link.index()] != SimTime::FAR_FUTURE
     }
 
     /// Returns the time of the next refresh.
-    pub fn again_at(&self, link: LinkId) -> SimTime {
-        self.again_at[link.index()]
+    pub fn refresh_at(&self, link: LinkId) -> SimTime {
+        self.refresh_at[link.index()]
     }
 
     /// Starts or refreshes a pause; returns its span, and the time of the next refresh, half a span later.
-    pub fn ask(&mut self, now: SimTime, link: LinkId, pace: Pace) -> (SimSpan, SimTime) {
+    pub fn request(&mut self, now: SimTime, link: LinkId, pace: Pace) -> (SimSpan, SimTime) {
         let span = pace.span(self.pause_bytes);
-        let again = now + SimSpan::from_picos(span.as_picos() / 2);
-        self.again_at[link.index()] = again;
-        (span, again)
+        let refresh_at = now + SimSpan::from_picos(span.as_picos() / 2);
+        self.refresh_at[link.index()] = refresh_at;
+        (span, refresh_at)
     }
 
     /// Ends the requests for a pause.
     pub fn stop(&mut self, link: LinkId) {
-        self.again_at[link.index()] = SimTime::FAR_FUTURE;
+        self.refresh_at[link.index()] = SimTime::FAR_FUTURE;
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paused_time_counts_what_was_obeyed_once() {
+    fn paused_time_counts_overlapping_pauses_once() {
         let micros = |count: u64| SimTime::from_picos(count * 1_000_000);
         let (five, mut pause) = (SimSpan::from_picos(5_000_000), Pause::default());
         assert!(!pause.holds(SimTime::EPOCH));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn headroom_is_twice_the_link_and_what_cannot_be_stopped() {
+    fn headroom_is_twice_the_links_capacity_and_the_packets_that_cannot_be_stopped() {
         let topology = LeafSpine::default().build().unwrap();
         let sending = Sending { largest: 1_048, jitter: SimSpan::from_picos(100_000) };
         let config = PfcConfig { enabled: true, ..PfcConfig::default() };
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn an_unworkable_configuration_is_refused() {
         let topology = LeafSpine::default().build().unwrap();
         let port = PortConfig { kind: Kind::Priority, ..PortConfig::default() };
         let (config, sending) =

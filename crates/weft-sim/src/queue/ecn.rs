@@ -17,7 +17,8 @@ impl Discipline {
         Self { thresholds }
     }
 
-    fn on_the_slope(&self, backlog: SimSpan, rng: &mut Rng) -> bool {
+    /// Draws whether a packet is marked whose backlog is between the two depths.
+    fn draw_mark(&self, backlog: SimSpan, rng: &mut Rng) -> bool {
         let Thresholds { ecn_min, ecn_max, ecn_probability, .. } = self.thresholds;
         let depth = backlog.as_picos() - ecn_min.as_picos();
         let slope = (ecn_max.as_picos() - ecn_min.as_picos()).max(1);
@@ -33,7 +34,7 @@ impl QueueDiscipline for Discipline {
             Admission::Refuse
         } else if backlog <= self.thresholds.ecn_min {
             Admission::Accept
-        } else if backlog > self.thresholds.ecn_max || self.on_the_slope(backlog, rng) {
+        } else if backlog > self.thresholds.ecn_max || self.draw_mark(backlog, rng) {
             Admission::Mark
         } else {
             Admission::Accept

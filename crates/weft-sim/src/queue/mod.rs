@@ -50,7 +50,7 @@ pub struct QueueConfig {
 }
 
 impl Default for QueueConfig {
-    /// Thresholds of HPCC's and ConWeave's simulations: 100 KB, 400 KB and 0.2 at 100 Gb/s.
+    /// Returns the thresholds of HPCC's and ConWeave's simulations: 100 KB, 400 KB and 0.2 at 100 Gb/s.
     fn default() -> Self {
         Self {
             kind: Kind::Ecn,
@@ -72,7 +72,7 @@ macro_rules! queue_disciplines {
         }
 
         impl Kind {
-            /// The discipline for ports of `rate`.
+            /// Returns the discipline for ports of `rate`.
             pub fn build(self, config: &QueueConfig, rate: BitRate) -> Discipline {
                 let thresholds = Thresholds::new(config, rate);
                 match self { $(Self::$kind => Discipline::$kind($module::Discipline::new(thresholds))),+ }

@@ -93,7 +93,8 @@ pub struct TransportReport {
     /// The time payload waited for a change of path, over the number of changes, microseconds.
     pub switch_stall_us: f64,
     /// Retransmissions of packets found lost, by fast retransmission or timeout, as a share of all data packets. Tail
-    /// loss probes are left out, unlike in [`Stats::retransmissions`]: they ask for an ACK before a packet is found lost.
+    /// loss probes are left out, unlike in [`Stats::retransmissions`]: they request an ACK before a packet is found
+    /// lost.
     pub retransmit_share: f64,
     /// Probes as a share of all packets sent.
     pub probe_share: f64,

@@ -39,7 +39,7 @@ impl Default for ControllerSection {
     }
 }
 
-/// The section `[controller]` is invalid, alone or beside the section `[forwarding]`.
+/// The error of a section `[controller]` that is invalid, alone or beside the section `[forwarding]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
@@ -49,7 +49,7 @@ pub enum ControllerError {
         /// The window.
         got: Duration,
     },
-    /// Of no packets one is sampled.
+    /// The sampling period is zero.
     #[error("sample is 0, expected at least 1")]
     NoSample,
     /// The paths of packets cannot be predicted.
@@ -60,7 +60,7 @@ pub enum ControllerError {
 }
 
 impl ControllerSection {
-    /// The shortest window: some tens of round trips, so that switches get new routes between two windows.
+    /// Minimum length of a window: a few round trips, so that switches get new routes between two windows.
     const MIN_WINDOW: Duration = Duration::from_micros(10);
 
     /// Checks the ranges of the settings.
@@ -80,8 +80,8 @@ impl ControllerSection {
     /// Returns the engine's configuration: its defaults, with all times scaled to the window.
     pub fn engine(&self) -> ControllerConfig {
         let config = ControllerConfig::default();
-        let usual = config.alarm.window;
-        let scaled = |span| self.scaled(span, usual);
+        let default_window = config.alarm.window;
+        let scaled = |span| self.scaled(span, default_window);
         ControllerConfig {
             alarm: AlarmRules {
                 window: self.window,
@@ -105,6 +105,7 @@ impl ControllerSection {
         self.scaled(Duration::from_secs(3), Duration::from_secs(10))
     }
 
+    /// Returns a span that is in the same proportion to the configured window as `span` to `window`; saturates.
     fn scaled(&self, span: Duration, window: Duration) -> Duration {
         let nanos = u128::from(span.as_nanos()) * u128::from(self.window.as_nanos());
         let nanos = nanos / u128::from(window.as_nanos());

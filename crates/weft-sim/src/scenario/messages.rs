@@ -10,6 +10,7 @@ use weft_msg::Config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessagesConfig(pub Config);
 
+/// A parameter's value in a file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {

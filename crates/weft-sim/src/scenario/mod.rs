@@ -2,7 +2,6 @@
 //!
 //! Every section has defaults, every key is checked, and the error for an unknown key gives its line and the nearest
 //! known key. [`Scenario::expanded`] prints the scenario with every default filled in; that text is again a scenario.
-//! in; that text is a scenario again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -217,7 +216,7 @@ impl Scenario {
     /// Reads a scenario from a file.
     ///
     /// # Errors
-    /// The file, line and key that is wrong.
+    /// The file cannot be read, or is not a valid scenario; the error names the file, and line and key where known.
     pub fn read(file: &Path) -> Result<Self, ScenarioError> {
         let text =
             fs::read_to_string(file).map_err(|error| ScenarioError::unreadable(file, &error))?;
@@ -228,17 +227,17 @@ impl Scenario {
     /// Reads a scenario from a text; file names in it are relative to `folder`.
     ///
     /// # Errors
-    /// The line and key that is wrong.
+    /// The text is not a valid scenario; the error names line and key where known.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::syntax(&error, text))?;
         scenario.checked(folder, text)
     }
 
-    /// Makes a scenario from a table, as experiments vary them.
+    /// Returns the scenario of a table, as experiments vary them.
     ///
     /// # Errors
-    /// The key that is wrong.
+    /// The table is not a valid scenario; the error names the key where known.
     pub fn from_table(table: Table, folder: &Path) -> Result<Self, ScenarioError> {
         let text = toml::to_string(&table).expect("a table is TOML");
         Self::parse(&text, folder).map_err(ScenarioError::without_line)

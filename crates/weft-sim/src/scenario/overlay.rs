@@ -63,10 +63,10 @@ impl Default for OverlaySection {
 const AROUND_PACKET: u16 = 26;
 const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetHeader::LEN);
 
-/// The smallest packet: IPv4's least MTU (RFC 791, section 3.2).
+/// Minimum MTU of tenants, bytes: the size of a datagram that every IPv4 destination accepts (RFC 791, section 3.2).
 const MIN_MTU: u16 = 576;
 
-/// The section `[overlay]` is invalid, alone or beside the other sections.
+/// The error of a section `[overlay]` that is invalid, alone or beside the other sections.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverlayError {

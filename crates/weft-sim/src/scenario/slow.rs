@@ -10,10 +10,10 @@ use weft_units::{BitRate, ByteCount, Duration};
 use super::{Scenario, ScenarioError};
 
 /// The keys of free text, where a value that looks like a quantity is not one.
-const WORDS: [&str; 3] = ["name", "about", "file"];
+const TEXT_KEYS: [&str; 3] = ["name", "about", "file"];
 
 /// The depths that are given for a port of 100 Gb/s: times, written as bytes.
-const DEPTHS: [&str; 2] = ["ecn_min", "ecn_max"];
+const DEPTH_KEYS: [&str; 2] = ["ecn_min", "ecn_max"];
 
 impl Scenario {
     /// Returns this scenario, `factor` times slower.
@@ -27,8 +27,9 @@ impl Scenario {
         table.remove("variant");
         slow_table(&mut table, factor.max(1).into());
         if let Some(queue) = table.get_mut("queue").and_then(Value::as_table_mut) {
-            for (_, depth) in queue.iter_mut().filter(|(key, _)| DEPTHS.contains(&key.as_str())) {
-                deepen(depth, factor.max(1).into());
+            for (_, depth) in queue.iter_mut().filter(|(key, _)| DEPTH_KEYS.contains(&key.as_str()))
+            {
+                scale_depth(depth, factor.max(1).into());
             }
         }
         Self::from_table(table, &self.folder)
@@ -37,11 +38,12 @@ impl Scenario {
 }
 
 fn slow_table(table: &mut Table, factor: u64) {
-    for (_, value) in table.iter_mut().filter(|(key, _)| !WORDS.contains(&key.as_str())) {
+    for (_, value) in table.iter_mut().filter(|(key, _)| !TEXT_KEYS.contains(&key.as_str())) {
         slow(value, factor);
     }
 }
 
+/// Multiplies times by `factor` and divides rates by it, in a value and all values in it.
 fn slow(value: &mut Value, factor: u64) {
     match value {
         Value::Table(inner) => slow_table(inner, factor),
@@ -58,7 +60,7 @@ fn slow(value: &mut Value, factor: u64) {
     }
 }
 
-fn deepen(depth: &mut Value, factor: u64) {
+fn scale_depth(depth: &mut Value, factor: u64) {
     let bytes = depth.as_str().and_then(|text| text.parse::<ByteCount>().ok());
     if let Some(ByteCount(bytes)) = bytes {
         *depth = ByteCount(bytes.saturating_mul(factor)).to_string().into();
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_slowed_down_by_each_other_as_before() {
+    fn slowdowns_of_flows_stay_the_same() {
         // With one path per flow the result does not depend on the policy's choice of paths.
         let one_path = SCENARIO.replace("\"hopper\"", "\"irn\"");
         let scenario = Scenario::parse(&one_path, Path::new("")).unwrap();

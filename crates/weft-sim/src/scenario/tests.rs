@@ -28,7 +28,7 @@ fn parse(text: &str) -> Result<Scenario, String> {
 }
 
 #[test]
-fn a_scenario_says_what_differs_and_the_rest_has_defaults() {
+fn absent_keys_have_defaults() {
     let scenario = parse(PERMUTATION).unwrap();
     let topology = scenario.build_topology().unwrap();
     let transport = scenario.transport.resolve(&topology).unwrap();
@@ -41,7 +41,7 @@ fn a_scenario_says_what_differs_and_the_rest_has_defaults() {
 }
 
 #[test]
-fn the_expanded_scenario_is_complete_and_says_the_same() {
+fn the_expanded_scenario_is_complete_and_equivalent() {
     let scenario = parse(PERMUTATION).unwrap();
     let text = scenario.expanded().unwrap();
     for key in ["spines = 8", "ack_every", "base_rtt", "ecn_min", "alpha", "jitter", "sample_every"]
@@ -55,7 +55,7 @@ fn the_expanded_scenario_is_complete_and_says_the_same() {
 }
 
 #[test]
-fn an_unknown_key_is_answered_with_its_line_and_the_nearest() {
+fn the_error_for_an_unknown_key_has_its_line_and_the_nearest_key() {
     for (old, new, want) in [
         ("leaves = 2", "leavs = 2", "line 6: unknown key \"leavs\", did you mean \"leaves\"?"),
         ("paths = 16", "path = 16", "line 11: [transport]: unknown key \"path\", did you mean"),
@@ -71,7 +71,7 @@ fn an_unknown_key_is_answered_with_its_line_and_the_nearest() {
 }
 
 #[test]
-fn a_bad_value_is_answered_with_what_was_expected() {
+fn the_error_for_an_invalid_value_has_the_expected_one() {
     for (old, new, want) in [
         (
             "\"leaf-spine\"",
@@ -184,7 +184,7 @@ fn conweave_is_refused_where_hosts_have_several_leaves() {
 }
 
 #[test]
-fn lines_of_a_text_that_nobody_wrote_are_not_named() {
+fn errors_in_a_generated_text_have_no_lines() {
     let table: Table = toml::from_str(PERMUTATION).unwrap();
     let read = |table: &Table| Scenario::from_table(table.clone(), Path::new(""));
     assert_eq!(read(&table).unwrap(), Scenario::parse(PERMUTATION, Path::new("")).unwrap());

@@ -29,6 +29,7 @@ pub struct FromFile {
     pub file: PathBuf,
 }
 
+/// The value of `kind` that selects a file.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum FileKind {
     #[serde(rename = "file")]
@@ -36,7 +37,7 @@ enum FileKind {
 }
 
 impl TopologySource {
-    /// Returns the network in this file.
+    /// Returns the source that reads this file, relative to the scenario's folder.
     pub fn file(file: impl Into<PathBuf>) -> Self {
         Self::File(FromFile { kind: FileKind::File, file: file.into() })
     }

@@ -30,7 +30,7 @@ impl Default for TransportSection {
 const LINE_RATE: &str = "line_rate";
 const BASE_RTT: &str = "base_rtt";
 
-/// The section `[transport]` is invalid.
+/// The error of an invalid section `[transport]`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportSectionError {

@@ -8,10 +8,10 @@ use weft_topo::{LinkId, NodeId};
 use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
-use super::chatter::{Chatter, Deed, What};
 use super::faults::Faults;
 use super::last_words::LastWords;
 use super::ports;
+use super::random_traffic::{Action, RandomTraffic, TimedAction};
 use super::scar;
 use super::seal::{self, Sealing};
 use crate::fabric::FabricConfig;
@@ -50,7 +50,7 @@ pub struct Case {
     pub heal_at: SimTime,
     /// Configuration of encryption, if hosts encrypt.
     pub sealing: Option<Sealing>,
-    pub(super) chatter: Chatter,
+    pub(super) traffic: RandomTraffic,
     pub(super) last_words: LastWords,
 }
 
@@ -114,11 +114,11 @@ impl Case {
         ports::draw(&mut rng("kind of port"), &built, &faults, &mut world);
         // An attacker's packets take paths of no route: pauses could deadlock in a cycle of switches.
         world.fabric.pfc.enabled &= !is_attacked;
-        let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
+        let mut traffic = traffic(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
-            chatter.greet();
+            traffic.send_first_messages();
         }
-        if share_ports(&mut rng("source ports"), &mut chatter) {
+        if share_ports(&mut rng("source ports"), &mut traffic) {
             world.source_ports = SourcePorts::Shared;
         }
         let heal_at = at_micros(storm.end);
@@ -134,7 +134,7 @@ impl Case {
             scar,
             heal_at,
             sealing,
-            chatter,
+            traffic,
         }
     }
 
@@ -145,24 +145,24 @@ impl Case {
 
     /// Returns `true` if channels are closed on purpose.
     pub(super) fn closes(&self) -> bool {
-        self.chatter.closes()
+        self.traffic.closes()
     }
 
-    /// Returns the time in which a repaired path is found to carry packets again: a path that is down is probed at
-    /// least every 16 probe intervals, and one that flapped must answer for 32 more.
-    pub(super) fn paths_return(&self) -> SimSpan {
-        paths_return(&self.world.transport).into()
+    /// Returns the time in which a repaired path is detected to carry packets again: a path that is down is probed at
+    /// least every 16 probe intervals, and one that flapped must reply for 32 more.
+    pub(super) fn path_return_time(&self) -> SimSpan {
+        path_return_time(&self.world.transport).into()
     }
 
     /// Returns `true` if an idle connection times out during the case.
-    pub(super) fn tires_of_silence(&self) -> bool {
+    pub(super) fn has_idle_timeouts(&self) -> bool {
         let transport = &self.world.transport;
         transport.keepalive_interval == Duration::ZERO && transport.idle_timeout < LONG
     }
 }
 
-/// See [`Case::paths_return`].
-pub(super) fn paths_return(transport: &TransportConfig) -> Duration {
+/// Returns the time in which a repaired path is detected; see [`Case::path_return_time`].
+pub(super) fn path_return_time(transport: &TransportConfig) -> Duration {
     transport.probe_interval * 52 + Duration::from_millis(5)
 }
 
@@ -187,6 +187,7 @@ fn first_psn(rng: &mut Rng) -> Option<u32> {
     rng.chance(1, 3).then(|| u32::MAX - before)
 }
 
+/// Returns one of the values at random.
 pub(super) fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.index(among.len())]
 }
@@ -199,9 +200,9 @@ fn pick_row<T: Copy>(rng: &mut Rng, rows: &[T], name: fn(T) -> &'static str) -> 
     *chosen.expect("registries have rows")
 }
 
-/// Returns a number in `1..=most`.
-pub(super) fn up_to(rng: &mut Rng, most: u32) -> u32 {
-    1 + rng.next_u32() % most
+/// Returns a number in `1..=max`.
+pub(super) fn up_to(rng: &mut Rng, max: u32) -> u32 {
+    1 + rng.next_u32() % max
 }
 
 fn topology(rng: &mut Rng) -> TopologyConfig {
@@ -279,7 +280,7 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         reorder_bound: Duration::from_micros(pick(rng, &[0, 10, 500])),
     };
     // The timeout is short, but longer than the faults and the retransmission timeout after them: a peer that exists
-    // has answered by then.
+    // has replied by then.
     let silence = Duration::from_millis(60) + retransmission.rto_max * 3;
     let send_window = pick(rng, &[1, 7, 64, 512, 4096]);
     TransportConfig {
@@ -322,10 +323,10 @@ fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
 
 /// Draws whether all connections of a host share source ports and the state of paths (one case of three); in half of
 /// those they are all between the same two hosts.
-fn share_ports(rng: &mut Rng, chatter: &mut Chatter) -> bool {
+fn share_ports(rng: &mut Rng, traffic: &mut RandomTraffic) -> bool {
     let (shares, two_hosts) = (rng.chance(1, 3), rng.chance(1, 2));
     if shares && two_hosts {
-        chatter.keep_to_two_hosts();
+        traffic.keep_to_two_hosts();
     }
     shares
 }
@@ -372,7 +373,8 @@ fn fabric(rng: &mut Rng, mtu: u16) -> FabricConfig {
     }
 }
 
-fn chatter(rng: &mut Rng, hosts: u32, storm: &Range<u64>) -> Chatter {
+/// Draws the traffic: channels between pairs of hosts, and messages and closures on them.
+fn traffic(rng: &mut Rng, hosts: u32, storm: &Range<u64>) -> RandomTraffic {
     let pairs: Vec<_> = (0..up_to(rng, 6))
         .map(|_| {
             let from = rng.next_u32() % hosts;
@@ -381,26 +383,26 @@ fn chatter(rng: &mut Rng, hosts: u32, storm: &Range<u64>) -> Chatter {
         })
         .collect();
     let length = storm.end - storm.start;
-    let mut deeds = Vec::new();
+    let mut actions = Vec::new();
     let closing = rng.chance(1, 4);
     let longest = pick(rng, &[100, 10_000, 200_000]);
     for pair in 0..pairs.len() {
-        let mut deed = |micros, what| {
-            deeds.push(Deed { at: at_micros(storm.start + micros), pair, what });
+        let mut schedule = |micros, action| {
+            actions.push(TimedAction { at: at_micros(storm.start + micros), pair, action });
         };
         let opened = rng.below(length / 2);
-        deed(opened, What::Open);
+        schedule(opened, Action::Open);
         for _ in 0..rng.below(20) {
             let from = if rng.chance(3, 4) { Side::Opener } else { Side::Peer };
             let bytes = rng.next_u32() % longest;
-            deed(opened + rng.below(length - opened), What::Send { from, length: bytes });
+            schedule(opened + rng.below(length - opened), Action::Send { from, length: bytes });
         }
         if closing && rng.chance(1, 2) {
             let closed = opened + rng.below(length);
-            deed(closed, What::Close);
-            deed(closed + rng.below(1_000), What::Open);
-            deed(closed + 1_000, What::Send { from: Side::Opener, length: longest });
+            schedule(closed, Action::Close);
+            schedule(closed + rng.below(1_000), Action::Open);
+            schedule(closed + 1_000, Action::Send { from: Side::Opener, length: longest });
         }
     }
-    Chatter::new(pairs, deeds)
+    RandomTraffic::new(pairs, actions)
 }

@@ -25,6 +25,7 @@ impl<'a> Faults<'a> {
         Self { rng, topology, storm }
     }
 
+    /// Returns the mix of faults, without attacks.
     pub(super) fn draw(mut self) -> Vec<FaultConfig> {
         let mut faults = Vec::new();
         // Attacks are only for hosts that encrypt.
@@ -39,12 +40,13 @@ impl<'a> Faults<'a> {
         faults
     }
 
-    /// Draws the links and the rate of attacks.
+    /// Returns one to three attacks.
     pub(super) fn attacks(mut self) -> Vec<FaultConfig> {
         let times = up_to(&mut self.rng, 3);
         (0..times).map(|_| self.fault(FaultKind::Attack)).collect()
     }
 
+    /// Returns a time within the storm.
     fn moment(&mut self) -> Duration {
         Duration::from_micros(self.storm.start) + self.span()
     }
@@ -54,8 +56,8 @@ impl<'a> Faults<'a> {
         self.micros(self.storm.end - self.storm.start)
     }
 
-    fn micros(&mut self, most: u64) -> Duration {
-        Duration::from_micros(self.rng.below(most))
+    fn micros(&mut self, max: u64) -> Duration {
+        Duration::from_micros(self.rng.below(max))
     }
 
     /// Returns a probability from one in three to one in three thousand, log-uniform.

@@ -1,9 +1,9 @@
-//! The end of a case: the network is repaired, everything has arrived, and some time has passed. Then each end of each
-//! channel sends a few small messages ("words"), one at a time, into an idle network. The last of them must arrive
+//! The end of a case: the network is repaired, all messages have arrived, and some time has passed. Then each end of
+//! each channel sends a few messages ("words"), one at a time, into an idle network. The last of them must arrive
 //! promptly and without a retransmission.
 //!
-//! This shows what a transport leaks slowly or forgets while it is idle: before this, a retransmission timeout may
-//! hide it.
+//! This shows slow leaks of a transport, and state that it loses while it is idle: before this phase, a retransmission
+//! timeout may hide them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use weft_transport::path::{self, Spread};
 use weft_transport::{TransportConfig, recovery};
 use weft_units::{ByteCount, Duration, Rng};
 
-use super::case::{paths_return, pick};
+use super::case::{path_return_time, pick};
 use crate::switch;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, ChannelState, Notice, SendRequest, Side};
@@ -30,7 +30,7 @@ const LONG_WORD: u32 = 30;
 const HEADERS: u32 = 100;
 
 /// Interval at which a sender checks that its channel still exists.
-const GLANCE: SimSpan = SimSpan::from_picos(100_000_000_000);
+const CHECK_INTERVAL: SimSpan = SimSpan::from_picos(100_000_000_000);
 
 /// The workload that sends words when the network is idle.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct LastWords {
     /// The earliest start.
     from: SimTime,
     /// The time for which the network must have been idle before.
-    rest: SimSpan,
+    idle_time: SimSpan,
     /// Number of words of each end: [`WORDS`], or zero, so that an idle end is tested too.
     words: u32,
     /// Bytes of a word.
@@ -60,16 +60,18 @@ pub(super) struct LastWords {
     state: State,
     /// Number of words sent by all ends.
     count: u64,
-    complaints: Arc<Mutex<Vec<String>>>,
+    violations: Arc<Mutex<Vec<String>>>,
 }
 
+/// The phase of the workload.
 #[derive(Clone, Debug)]
 enum State {
-    Waiting { quiet_since: Option<SimTime> },
-    Speaking { word: Word, others: Vec<(ChannelId, Side)> },
+    Waiting { idle_since: Option<SimTime> },
+    Sending { word: Word, others: Vec<(ChannelId, Side)> },
     Done,
 }
 
+/// The word in flight, with the counters before it.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     channel: ChannelId,
@@ -96,10 +98,10 @@ impl LastWords {
     ) -> Self {
         let (transport, mtu) = (&world.transport, odd.mtu);
         let length = pick(rng, &[0, 1, 64, LONG_WORD * u32::from(mtu)]);
-        let paths_return = paths_return(transport);
+        let path_return_time = path_return_time(transport);
         // By then an idle connection has released its memory.
         let memory_returns = Duration::from_millis(1_200);
-        let rest = if rng.chance(1, 3) { memory_returns } else { paths_return };
+        let idle_time = if rng.chance(1, 3) { memory_returns } else { path_return_time };
         let jitter = Duration::from_nanos(world.jitter.as_picos().div_ceil(1_000));
         let held = transport.ack_delay + world.place_delay;
         let prompt = (transport.base_rtt + held + jitter * 2) * 2;
@@ -108,7 +110,7 @@ impl LastWords {
         let timeouts = transport.retransmission;
         // A switch that chooses a link for each packet reorders within a path too.
         let keeps_order = world.fabric.forwarding.kind == switch::Kind::Ecmp;
-        // NICs take every overtaken packet for lost, on any path.
+        // The recoveries of NICs declare every overtaken packet lost, on any path.
         let by_path = transport.recovery.kind == recovery::Kind::PerPath;
         let is_order_fair = by_path && keeps_order && timeouts.reorder_bound > prompt;
         let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
@@ -118,10 +120,10 @@ impl LastWords {
         let moves =
             |policy: path::Kind| policy.spread() != Spread::One || policy == path::Kind::BestRtt;
         let sprays = [transport, odd].iter().any(|config| moves(config.policy));
-        let begins_again = transport.recovery.kind == recovery::Kind::GoBackN;
+        let restarts_at_losses = transport.recovery.kind == recovery::Kind::GoBackN;
         Self {
             from,
-            rest: rest.max(paths_return).into(),
+            idle_time: idle_time.max(path_return_time).into(),
             words: pick(rng, &[0, WORDS, WORDS]),
             length,
             packets: length.div_ceil(mtu.into()).max(1),
@@ -129,49 +131,49 @@ impl LastWords {
             pace: pace(transport, length).max(pace(odd, length)),
             is_timeout_fair,
             is_order_fair,
-            is_pace_fair: !(begins_again && sprays),
-            state: State::Waiting { quiet_since: None },
+            is_pace_fair: !(restarts_at_losses && sprays),
+            state: State::Waiting { idle_since: None },
             count: 0,
-            complaints: Arc::default(),
+            violations: Arc::default(),
         }
     }
 
-    /// Returns the words' failures as sentences. Clones share them.
-    pub(super) fn complaints(&self) -> Vec<String> {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the violations as sentences. Clones share them.
+    pub(super) fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn complain(&self, text: String) {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    fn report(&self, text: String) {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
     fn woken(&mut self, token: u64, session: &mut Session<'_>) {
         let now = session.now();
         match &mut self.state {
-            State::Waiting { quiet_since } => {
-                let quiet = super::network(session).traffic.in_progress() == 0;
-                *quiet_since = quiet.then(|| quiet_since.unwrap_or(now));
-                let rested = quiet_since.is_some_and(|since| now.since(since) >= self.rest);
-                if rested {
-                    let speakers = if self.words > 0 { every_end(session) } else { Vec::new() };
-                    self.next_speaker(speakers, session);
+            State::Waiting { idle_since } => {
+                let is_idle = super::network(session).traffic.in_progress() == 0;
+                *idle_since = is_idle.then(|| idle_since.unwrap_or(now));
+                let has_idled = idle_since.is_some_and(|since| now.since(since) >= self.idle_time);
+                if has_idled {
+                    let ends = if self.words > 0 { every_end(session) } else { Vec::new() };
+                    self.next_end(ends, session);
                 } else {
-                    session.wake(now + self.rest, 0);
+                    session.wake(now + self.idle_time, 0);
                 }
             }
-            State::Speaking { word, others } if token == self.count => {
+            State::Sending { word, others } if token == self.count => {
                 if is_open(word.channel, session) {
-                    session.wake(now + GLANCE, token);
+                    session.wake(now + CHECK_INTERVAL, token);
                 } else {
                     let others = std::mem::take(others);
-                    self.next_speaker(others, session);
+                    self.next_end(others, session);
                 }
             }
-            State::Speaking { .. } | State::Done => {}
+            State::Sending { .. } | State::Done => {}
         }
     }
 
-    fn next_speaker(&mut self, mut others: Vec<(ChannelId, Side)>, session: &mut Session<'_>) {
+    fn next_end(&mut self, mut others: Vec<(ChannelId, Side)>, session: &mut Session<'_>) {
         while let Some((channel, side)) = others.pop() {
             if is_open(channel, session) {
                 return self.send_word(channel, side, 1, others, session);
@@ -192,9 +194,9 @@ impl LastWords {
         let (retransmissions, overtaken) = retransmissions(channel, side, session);
         let lost = lost(session);
         let word = Word { channel, side, number, sent_at, retransmissions, overtaken, lost };
-        self.state = State::Speaking { word, others };
+        self.state = State::Sending { word, others };
         self.count += 1;
-        session.wake(sent_at + GLANCE, self.count);
+        session.wake(sent_at + CHECK_INTERVAL, self.count);
         session.send(SendRequest {
             channel,
             from: side,
@@ -205,13 +207,13 @@ impl LastWords {
     }
 
     fn on_acknowledged(&mut self, session: &mut Session<'_>) {
-        let State::Speaking { word, others } = &mut self.state else { return };
+        let State::Sending { word, others } = &mut self.state else { return };
         let (word, others) = (*word, std::mem::take(others));
         if word.number < self.words {
             return self.send_word(word.channel, word.side, word.number + 1, others, session);
         }
         self.evaluate(word, session);
-        self.next_speaker(others, session);
+        self.next_end(others, session);
     }
 
     fn evaluate(&self, word: Word, session: &Session<'_>) {
@@ -219,31 +221,31 @@ impl LastWords {
         let (retransmissions, overtaken) = retransmissions(channel, side, session);
         let (retransmissions, overtaken) =
             (retransmissions - word.retransmissions, overtaken - word.overtaken);
-        let took = session.now().since(sent_at);
+        let elapsed = session.now().since(sent_at);
         // A burst may still exceed the shortest queues.
         if !self.is_timeout_fair || lost(session) > word.lost {
             return;
         }
         // Several packets may exceed the timeout, or overtake each other and look lost.
         if retransmissions > 0 && self.packets == 1 {
-            self.complain(format!(
+            self.report(format!(
                 "{channel:?}, {side:?}: the last word was retransmitted {retransmissions} times in an idle \
                  network"
             ));
         }
         if overtaken > 0 && self.is_order_fair {
-            self.complain(format!(
+            self.report(format!(
                 "{channel:?}, {side:?}: {overtaken} packets of the last word seemed to be overtaken in \
                  an idle network"
             ));
         }
         // Even one packet at a time it is acknowledged by then.
         let limit = (self.prompt + self.pace) * self.packets.into();
-        if took > limit.into() && self.is_pace_fair {
-            self.complain(format!(
+        if elapsed > limit.into() && self.is_pace_fair {
+            self.report(format!(
                 "{channel:?}, {side:?}: the last word took {} us in an idle network, expected at \
                  most {limit}",
-                took.as_micros_f64(),
+                elapsed.as_micros_f64(),
             ));
         }
     }
@@ -258,6 +260,7 @@ fn pace(transport: &TransportConfig, length: u32) -> Duration {
     if paces { slowest.serialization_delay(ByteCount(bytes)) } else { Duration::ZERO }
 }
 
+/// Returns both ends of every channel.
 fn every_end(session: &Session<'_>) -> Vec<(ChannelId, Side)> {
     let channels = super::network(session).traffic.channels();
     channels.flat_map(|(id, _)| [(id, Side::Peer), (id, Side::Opener)]).collect()
@@ -268,13 +271,14 @@ fn is_open(channel: ChannelId, session: &Session<'_>) -> bool {
     channel.is_some_and(|channel| channel.state == ChannelState::Open)
 }
 
-/// Returns the packets that the network has lost.
+/// Returns the number of packets that the network has lost.
 fn lost(session: &Session<'_>) -> u64 {
     super::network(session).fabric.counters.lost.iter().sum()
 }
 
-/// Returns the packets that this end of the channel has retransmitted, and the number that its host has for being
-/// overtaken. Other connections of the host may still probe a peer that restarted.
+/// Returns the number of packets that this end of the channel has retransmitted, and of those that its host has
+/// retransmitted because later packets overtook them. Only the first is counted for the connection alone: other
+/// connections of the host may still probe a peer that restarted.
 fn retransmissions(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
     let network = super::network(session);
     let channel = network.traffic.channel(channel).expect("only known channels speak");

@@ -28,10 +28,10 @@ use crate::traffic::{Channel, ChannelState};
 use crate::world::{BuildError, Network, Session, World};
 
 mod case;
-mod chatter;
 mod faults;
 mod last_words;
 mod ports;
+mod random_traffic;
 mod rdma;
 mod reach;
 mod scar;
@@ -43,11 +43,11 @@ pub use rdma::{RdmaSummary, run_rdma_swarm};
 use reach::Reach;
 pub use seal::Sealing;
 
-/// Simulated time after which a repaired network must have finished. The longest timeouts of any case are
-/// milliseconds.
+/// Simulated time in which a repaired network must finish. The longest timeouts of any case are milliseconds.
 const TIME_LIMIT: SimSpan = SimSpan::from_picos(20_000_000_000_000);
 
-/// The same if a receiver accepted forged data: no message needs to complete; only panics are failures.
+/// Simulated time for which a case runs on after its repair if a receiver accepted forged data: no message needs to
+/// complete.
 const TIME_LIMIT_FORGED: SimSpan = SimSpan::from_picos(50_000_000_000);
 
 /// Simulated time in a repaired network by which every sender has detected that a peer restarted: longer than any
@@ -155,14 +155,14 @@ pub fn run_sealed_case(seed: u64) -> Verdict {
 }
 
 fn run(case: &Case, seed: u64) -> Verdict {
-    match caught(|| play(case, seed)) {
+    match catch_panic(|| play(case, seed)) {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => Verdict::broken(seed, format!("the case cannot be built: {error}")),
         Err(panic) => Verdict::broken(seed, panic.to_string()),
     }
 }
 
-/// A case panicked.
+/// The panic of a case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("panic: {}", .message.as_deref().unwrap_or("without a message"))]
 struct Panicked {
@@ -170,7 +170,7 @@ struct Panicked {
 }
 
 /// Returns the result of `work`, or the message of its panic.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let message = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
@@ -192,11 +192,12 @@ fn too_little_reached(first: u64, verdicts: &[Verdict]) -> Option<Verdict> {
     let mut reach = Reach::default();
     verdicts.iter().for_each(|verdict| reach += verdict.reach);
     let violations =
-        if verdicts.len() < reach::ENOUGH { Vec::new() } else { reach.missing(verdicts.len()) };
+        if verdicts.len() < reach::MIN_CASES { Vec::new() } else { reach.missing(verdicts.len()) };
     let verdict = Verdict { violations, ..Verdict::broken(first, String::new()) };
     Some(verdict).filter(|verdict| !verdict.violations.is_empty())
 }
 
+/// Builds a case's world and runs it through its three phases.
 fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     let topology = case.topology.build().expect("cases draw shapes that exist");
     let mut plan = Plan::new(&topology, Seed(seed).child("faults", 0));
@@ -213,7 +214,7 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     world.network.observer = Some(Box::new(checks));
     world.set_plan(actions);
     world.run_to(case.start_at);
-    world.add_workload(Box::new(case.chatter.clone()));
+    world.add_workload(Box::new(case.traffic.clone()));
     if !case.hostile && case.scar.is_none() {
         world.add_workload(Box::new(case.last_words.clone()));
     }
@@ -227,10 +228,10 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     let done = world.run(case.heal_at + if deceived { TIME_LIMIT_FORGED } else { TIME_LIMIT });
     if !deceived {
         let restarts = case.has(FaultKind::Restart);
-        let aftermath = if restarts { AFTERMATH } else { case.paths_return() };
+        let aftermath = if restarts { AFTERMATH } else { case.path_return_time() };
         world.run_to(world.network.now + aftermath);
     }
-    Ok(judge(case, seed, &world, done))
+    Ok(evaluate(case, seed, &world, done))
 }
 
 /// Returns the network of a workload of the swarm.
@@ -267,7 +268,7 @@ fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
     }
 }
 
-fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
+fn evaluate(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
     let network = &world.network;
     let deceived = is_deceived(case, world);
     let mut violations = match &network.observer {
@@ -277,8 +278,8 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
     };
     if !deceived {
         violations.extend(unexpected_closures(case, world));
-        let complaints = case.last_words.complaints().into_iter();
-        violations.extend(complaints.map(|complaint| format!("last-words: {complaint}")));
+        let reports = case.last_words.violations().into_iter();
+        violations.extend(reports.map(|report| format!("last-words: {report}")));
         if !done {
             violations.push(format!("liveness: not everything finished: {}", unfinished(world)));
         }
@@ -309,9 +310,11 @@ fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
     let forged = world.network.fabric.counters.forged > 0;
     let allowed = |channel: &Channel| match channel.closed_because {
         Some(CloseReason::Local | CloseReason::Peer) => case.closes(),
-        Some(CloseReason::Idle) => case.tires_of_silence(),
+        Some(CloseReason::Idle) => case.has_idle_timeouts(),
         None => case.has(FaultKind::Restart),
-        Some(CloseReason::Reset) if channel.was_open => case.is_attacked() && case.silences(),
+        Some(CloseReason::Reset) if channel.was_open => {
+            case.is_attacked() && case.may_lose_all_packets()
+        }
         Some(_) => (forged || case.is_attacked()) && !channel.was_open,
     };
     let closed = world.network.traffic.channels();
@@ -322,8 +325,8 @@ fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
         .collect()
 }
 
-/// Returns the packets that were dropped for lack of room in a lossless network. Packets that ConWeave's last switch
-/// holds are on no account until it releases them all at once, as in the public model: no pause comes in time.
+/// Returns the violation if packets were dropped for lack of room in a lossless network. Packets that ConWeave's last
+/// switch holds are on no account until it releases them all at once, as in the public model: no pause arrives in time.
 fn lost_despite_pauses(case: &Case, world: &World) -> Option<String> {
     let fabric = &world.network.fabric;
     let is_charged = case.world.fabric.forwarding.kind != switch::Kind::ConWeave;
@@ -332,6 +335,7 @@ fn lost_despite_pauses(case: &Case, world: &World) -> Option<String> {
     (holds && refused > 0).then(|| format!("lossless: no room for {refused} packets"))
 }
 
+/// Returns the channels with unfinished messages as text.
 fn unfinished(world: &World) -> String {
     let open = world.network.traffic.channels();
     let open = open.filter(|(_, channel)| channel.unfinished() > 0);

@@ -8,7 +8,7 @@ use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::port::{Kind, MarkAt};
 use crate::world::WorldConfig;
 
-/// Draws the kind of ports.
+/// Draws the kind of ports, and their configuration.
 pub(super) fn draw(
     rng: &mut Rng,
     topology: &Topology,
@@ -17,7 +17,7 @@ pub(super) fn draw(
 ) {
     let holds_queues = rng.chance(1, 3);
     let pauses = rng.chance(1, 2);
-    let room = pick(rng, &[1_000, 30_000, 300_000, 64_000_000]);
+    let pool = pick(rng, &[1_000, 30_000, 300_000, 64_000_000]);
     let alpha = pick(rng, &[0.0625, 0.5, 2.0]);
     let mark_at = pick(rng, MarkAt::ALL);
     if !holds_queues {
@@ -36,14 +36,15 @@ pub(super) fn draw(
         fabric.pfc.enabled = true;
         fabric.pfc.alpha = alpha;
         fabric.queue.limit = ByteCount::mib(64);
-        fabric.buffer.size = ByteCount(room);
+        fabric.buffer.size = ByteCount(pool);
     }
     let (pfc, port) = (&fabric.pfc, &fabric.port);
     let set_aside = |switch| pfc.set_aside(topology, port, sending, switch);
-    let most = topology.switch_ids().map(set_aside).max().unwrap_or(0);
-    fabric.buffer.size.0 += most;
+    let max = topology.switch_ids().map(set_aside).max().unwrap_or(0);
+    fabric.buffer.size.0 += max;
 }
 
+/// Returns `true` if the fault may take links down.
 fn breaks_routes(fault: &FaultConfig) -> bool {
     !matches!(
         fault.kind(),

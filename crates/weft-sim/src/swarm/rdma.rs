@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use weft_rnic::swarm::{Counts, Tally, Violation, run_case};
 
-use super::{Panicked, caught, watchdog};
+use super::{Panicked, catch_panic, watchdog};
 use crate::batch::for_each_index;
 
 /// The result of a range of seeds.
@@ -81,5 +81,5 @@ enum Failure {
 }
 
 fn run(seed: u64) -> Result<Tally, Failure> {
-    Ok(caught(|| run_case(seed))??)
+    Ok(catch_panic(|| run_case(seed))??)
 }

@@ -8,11 +8,11 @@ use weft_transport::Stats;
 
 use crate::world::World;
 
-/// Number of cases that reach every event.
-pub(super) const ENOUGH: usize = 100;
+/// Number of cases from which on every event must have been reached.
+pub(super) const MIN_CASES: usize = 100;
 
-/// Number of encrypting cases that reach every event: most are under attack, and packets of set-up are few.
-const ENOUGH_SEALED: usize = 1_000;
+/// The same for encrypting cases: most are under attack, and packets of set-up are few.
+const MIN_SEALED_CASES: usize = 1_000;
 
 /// Counts of the engines' reactions to faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Returns the counts of this world's engines, as far as they remember.
+    /// Returns the counts of this world's engines since each one's last restart.
     pub(super) fn of(world: &World) -> Self {
         let mut reach = Self::default();
         for host in &world.network.hosts {
@@ -59,7 +59,7 @@ impl Reach {
             (seals.unknown_key, "no key was unknown"),
             (seals.clear, "no connection was left unencrypted"),
         ];
-        let sealed = sealed.into_iter().filter(|_| seals.sealed > 0 && cases >= ENOUGH_SEALED);
+        let sealed = sealed.into_iter().filter(|_| seals.sealed > 0 && cases >= MIN_SEALED_CASES);
         let rows = rows.into_iter().chain(sealed);
         let never = rows.filter(|(count, _)| *count == 0);
         never.map(|(_, text)| format!("reach: in {cases} cases {text}")).collect()
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_happened_is_reported() {
+    fn events_that_never_happened_are_reported() {
         let mut reach = Reach::default();
         assert_eq!(reach.missing(100).len(), 6);
         let once = Stats {

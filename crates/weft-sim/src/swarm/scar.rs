@@ -1,6 +1,6 @@
 //! A permanent fault. In some cases one direction of one cable between switches drops everything without being down,
-//! and no route avoids it. A connection with other paths must complete all the same: a transport that recovers only
-//! with its network is no multipath transport.
+//! and no route avoids it. A connection with other paths must complete nevertheless: a multipath transport recovers
+//! before its network is repaired.
 
 use weft_topo::build::TopologyConfig;
 use weft_topo::hash::HashAlgorithm;
@@ -13,7 +13,7 @@ use crate::fault::{Action, Chance, Change};
 use crate::switch;
 use crate::world::WorldConfig;
 
-/// Number of paths of such a case: each takes the link with a probability of at most one half, so the probability that
+/// Number of paths of a case with such a link: each takes the link with a probability of at most one half, so the probability that
 /// all do is negligible.
 const PATHS: u16 = 32;
 
@@ -21,8 +21,8 @@ const PATHS: u16 = 32;
 /// the time limit.
 const WINDOW: u16 = 16;
 
-/// A peer timeout longer than 30 of the longest retransmission timeouts: no peer times out by bad luck.
-const PATIENT: Duration = Duration::from_secs(5);
+/// A peer timeout longer than 30 of the longest retransmission timeouts: no peer times out by chance.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Draws the link that stays broken, in one of three cases that can have one. The connections must use their paths, so
 /// their number and policy are set too.
@@ -55,11 +55,11 @@ pub(super) fn draw(
     transport.send_window = transport.send_window.max(WINDOW);
     transport.reorder_window = transport.reorder_window.max(WINDOW);
     transport.idle_timeout = LONG;
-    transport.peer_timeout = PATIENT;
+    transport.peer_timeout = PEER_TIMEOUT;
     Some(pick(rng, &links))
 }
 
-/// Returns the action that breaks it.
+/// Returns the action that makes the link drop every packet.
 pub(super) fn action(link: LinkId) -> Action {
     Action::Impair { link: link.into(), change: Change::Loss(Chance::new(1.0)) }
 }

@@ -32,9 +32,9 @@ impl Case {
     }
 
     /// Returns `true` if there may be times in which no packet of a host arrives.
-    pub(super) fn silences(&self) -> bool {
-        let silent = [FaultKind::LinkDown, FaultKind::Flap, FaultKind::SwitchDown, FaultKind::Loss];
-        silent.iter().any(|&kind| self.has(kind))
+    pub(super) fn may_lose_all_packets(&self) -> bool {
+        let faults = [FaultKind::LinkDown, FaultKind::Flap, FaultKind::SwitchDown, FaultKind::Loss];
+        faults.iter().any(|&kind| self.has(kind))
     }
 
     /// Returns `true` if no host sends in the clear.
@@ -44,10 +44,10 @@ impl Case {
 }
 
 /// A key lifetime shorter than the span of faults. No host may use more than eight keys while no packet arrives.
-const SHORT: Duration = Duration::from_millis(4);
+const SHORT_KEY_LIFETIME: Duration = Duration::from_millis(4);
 
-/// Draws it; `changed` means that flipped bits pass checksums. Encryption that is only preferred can be disabled by
-/// changed packets, so it is required if packets are changed.
+/// Draws the encryption; `changed` is `true` if flipped bits pass checksums. Changed packets can disable encryption
+/// that is only preferred, so it is required if packets are changed.
 pub(super) fn draw(rng: &mut Rng, changed: bool) -> Sealing {
     let attacked = rng.chance(3, 4) || changed;
     let modes = pick(
@@ -67,7 +67,7 @@ pub(super) fn draw(rng: &mut Rng, changed: bool) -> Sealing {
         mode: if attacked { Mode::Required } else { mode },
         cipher: pick(rng, &[Cipher::Aes128Gcm, Cipher::Aes256Gcm]),
         preshared_key: preshared_key.clone(),
-        key_lifetime: pick(rng, &[SealConfig::default().key_lifetime, SHORT]),
+        key_lifetime: pick(rng, &[SealConfig::default().key_lifetime, SHORT_KEY_LIFETIME]),
         ..SealConfig::default()
     });
     Sealing { config, odd, attacked }

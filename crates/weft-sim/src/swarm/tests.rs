@@ -1,7 +1,7 @@
 use super::*;
 
-/// The seeds of this test are fixed, so that a failure is a change's doing; `weft sim swarm` runs
-/// as many others as asked.
+/// The seeds of this test are fixed, so that a failure is caused by a change; `weft sim swarm` runs any number of other
+/// seeds.
 #[test]
 fn four_hundred_cases_hold_every_invariant() {
     let workers = std::thread::available_parallelism().map_or(1, Into::into);
@@ -11,7 +11,7 @@ fn four_hundred_cases_hold_every_invariant() {
     assert!(summary.lost > 1_000 && summary.messages > 5_000, "{summary:?}");
 }
 
-/// With an attacker in most: of what he sends nothing is believed.
+/// Most cases have an attacker, and no host accepts its packets.
 #[test]
 fn a_hundred_sealed_cases_hold_every_invariant() {
     let workers = std::thread::available_parallelism().map_or(1, Into::into);
@@ -23,8 +23,9 @@ fn a_hundred_sealed_cases_hold_every_invariant() {
 #[test]
 fn sealed_seeds_that_once_failed_hold() {
     // 1414: a host restarted after it accepted, before it received the name of its peer.
-    // 7237: a reset that answered an accept which came twice was counted as a packet that is not authentic.
-    // 17865: another connection of the host still probed a peer that had restarted; the check attributed it to the word.
+    // 7237: a reset that replied to a duplicated accept was counted as a packet that is not authentic.
+    // 17865: another connection of the host still probed a peer that had restarted; the check attributed it to the
+    // word.
     for seed in [1_414, 7_237, 17_865] {
         assert_eq!(run_sealed_case(seed).violations, Vec::<String>::new(), "seed {seed}");
     }
@@ -38,7 +39,7 @@ fn a_case_is_the_same_every_time() {
     }
 }
 
-/// Hosts that encrypt are beside those that do not, and change nothing for them.
+/// The draws of encryption do not change the other draws of a seed.
 #[test]
 fn a_sealed_case_is_the_case_of_its_seed_with_encryption() {
     for seed in (0..200).map(Seed) {
@@ -53,18 +54,19 @@ fn a_sealed_case_is_the_case_of_its_seed_with_encryption() {
 
 #[test]
 fn seeds_that_once_failed_hold() {
-    // 43726: every port of a connection took the one broken cable; CRCs are linear, paths' ports a series.
-    // 52447: tail probes were timed by the answers to copies, which come at once.
-    // 9003980, 1300001316: a word was to pass promptly that go-back-N sprays, or sends by the best path of each
-    // moment; the check was too strict.
-    // 20024092: a lost ACK that came again counted the silence between as a round trip.
-    // 20043163 to 30010476: a connection was asked for nine times in five seconds, each on one path of
+    // 43726: every port of a connection hashed to the one broken cable: CRCs are linear, and the paths' ports are an
+    // arithmetic sequence.
+    // 52447: the timeout of tail probes was computed from the replies to copies, which arrive at once.
+    // 9003980, 1300001316: the check required that a word pass promptly although go-back-N sprays it, or sends each
+    // packet by the best path at that time; the check was too strict.
+    // 20024092: a lost ACK that was sent again counted the time between as a round trip.
+    // 20043163 to 30010476: set-up of a connection was requested nine times in five seconds, each time on one path of
     // which half were dead, or three times while a queue was full.
-    // 50058467: answers that took longer than the wait for them made a path flap for good.
-    // 50060339, 50127880: what ConWeave held back came into buffers too fast for pauses; the check was too strict.
-    // 1100008356 to 1100538576: a path found dead that was lossy too was used again and never said to be up; of
-    // 1100530762 the connection forgot it while others kept the network full.
-    // 1100236234 to 1100483873: a constant round trip left a timeout no room for a queue.
+    // 50058467: replies that took longer than the probe's timeout made a path flap permanently.
+    // 50060339, 50127880: packets that ConWeave released entered buffers too fast for pauses; the check was too strict.
+    // 1100008356 to 1100538576: a path that was declared down and was lossy was used again and never reported as up;
+    // in 1100530762 the connection forgot the path while others kept the network full.
+    // 1100236234 to 1100483873: with a constant round trip the timeout had no margin for a queue.
     for seed in [
         43_726,
         52_447,

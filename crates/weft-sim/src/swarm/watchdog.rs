@@ -17,28 +17,28 @@ pub(super) fn run_in_time(seed: u64, run: fn(u64) -> Verdict) -> Option<Verdict>
     within(LIMIT, move || run(seed))
 }
 
-/// Returns what `work` returns, or `None` once its thread has used `limit` of processor time, or has used none in a span
-/// of `limit` because it is blocked. Time in which other processes have the processor does not count.
+/// Returns the result of `work`, or `None` once its thread has used `limit` of processor time, or has used none in a
+/// span of `limit` because it is blocked, or panicked. Time in which other processes have the processor does not count.
 pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let (notify, told) = mpsc::channel();
-    let (introduce, introduced) = mpsc::channel();
+    let (send_outcome, outcomes) = mpsc::channel();
+    let (send_thread, threads) = mpsc::channel();
     thread::spawn(move || {
-        // If the message is too late there is no receiver any more.
-        let _ = introduce.send(fs::read_link("/proc/thread-self"));
-        let _ = notify.send(work());
+        // If the message is sent too late, the receiver no longer exists.
+        let _ = send_thread.send(fs::read_link("/proc/thread-self"));
+        let _ = send_outcome.send(work());
     });
-    let thread = introduced.recv().ok()?.ok();
+    let thread = threads.recv().ok()?.ok();
     let mut before = Duration::ZERO;
     loop {
-        match told.recv_timeout(limit) {
+        match outcomes.recv_timeout(limit) {
             Ok(outcome) => return Some(outcome),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let ran = time_run(thread.as_deref()?)?;
+        let ran = processor_time(thread.as_deref()?)?;
         if ran >= limit || ran == before {
             return None;
         }
@@ -47,7 +47,7 @@ pub(super) fn within<T: Send + 'static>(
 }
 
 /// Returns the processor time that a thread has used, or `None` if the kernel does not count it.
-fn time_run(thread: &Path) -> Option<Duration> {
+fn processor_time(thread: &Path) -> Option<Duration> {
     let text = fs::read_to_string(Path::new("/proc").join(thread).join("schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_in_time_is_told_and_what_does_not_is_given_up() {
+    fn work_that_ends_in_time_is_returned_and_other_work_is_abandoned() {
         assert_eq!(within(LIMIT, || 7), Some(7));
         let limit = Duration::from_millis(1);
         let (_hold, never) = mpsc::channel::<()>();
         assert_eq!(within(limit, move || never.recv()), None);
         let (hold, ended) = mpsc::channel::<()>();
-        let circles = move || while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {};
-        assert_eq!(within(limit, circles), None);
+        let endless = move || while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {};
+        assert_eq!(within(limit, endless), None);
         drop(hold);
     }
 

@@ -23,7 +23,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Three bits, the last grade from 70 KB on: below where ECN begins to mark.
+    /// Returns eight grades (three bits), the last one from 70 KB on: below the depth at which ECN begins to mark.
     fn default() -> Self {
         Self { grade: ByteCount(10_000), grades: 8 }
     }
@@ -35,6 +35,7 @@ impl Config {
         super::at_least_one("grades", self.grades.into())
     }
 
+    /// Returns the grade of a queue of this many bytes.
     fn of(&self, queued: u64) -> u64 {
         (queued / self.grade.0).min(u64::from(self.grades) - 1)
     }
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_longer_than_the_last_grade_is_alike() {
+    fn queues_of_the_last_grade_are_alike() {
         let mut bench = Bench::new(Kind::Adaptive);
         for (index, &link) in bench.candidates(0, 16).iter().enumerate() {
             bench.queue(link, 70_000 + 50_000 * i64::try_from(index).unwrap());

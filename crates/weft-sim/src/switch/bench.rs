@@ -14,6 +14,7 @@ use crate::packet::{Hop, PacketPool, PacketRef, PacketSlot};
 use crate::port::{Port, Waiting};
 use crate::time::{SimSpan, SimTime};
 
+/// The switches of one model, and the state that they decide by.
 pub(super) struct Bench {
     pub(super) topology: Topology,
     pub(super) labels: Labels,
@@ -158,7 +159,7 @@ impl Bench {
         self.step(now, hop).link()
     }
 
-    /// Returns the same link as an index among the leaf's uplinks.
+    /// Returns the link of [`Self::send`] as an index among the leaf's uplinks.
     pub(super) fn uplink(&mut self, now: SimTime, from: u32, to: u32, port: u16) -> usize {
         let link = self.send(now, from, to, port);
         self.candidates(from, to).iter().position(|&uplink| uplink == link).unwrap()
@@ -172,18 +173,18 @@ impl Bench {
 
     /// Forwards a packet to its destination at one instant; returns the links that it took.
     pub(super) fn carry(&mut self, now: SimTime, mut hop: Hop) -> Vec<LinkId> {
-        let mut way = Vec::new();
+        let mut path = Vec::new();
         while !self.topology.is_host(hop.node()) {
             hop = self.step(now, hop);
-            way.push(hop.link());
+            path.push(hop.link());
         }
-        way
+        path
     }
 }
 
 /// With any queues and failures, a model chooses one of the candidates, and the same ones for the same seed.
 #[test]
-fn every_model_chooses_candidates_again_and_again_the_same() {
+fn every_model_chooses_candidates_and_is_deterministic() {
     for &kind in Kind::ALL {
         assert_eq!(kind.name().parse(), Ok(kind));
         let [one, other] = [(); 2].map(|()| walk(kind));

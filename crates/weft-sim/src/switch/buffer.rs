@@ -24,7 +24,7 @@ pub struct BufferConfig {
 }
 
 impl Default for BufferConfig {
-    /// 64 MB, as Broadcom's Tomahawk 3 has, and an egress alpha of 1 (ConWeave's simulations).
+    /// Returns 64 MB, as Broadcom's Tomahawk 3 has, and an egress alpha of 1 (ConWeave's simulations).
     fn default() -> Self {
         Self { size: ByteCount(64_000_000), alpha: 1.0 }
     }
@@ -79,7 +79,7 @@ pub struct Room<'a> {
 impl Room<'_> {
     /// Counts a packet that certainly fits behind at most `queued` bytes of its port; returns `false` if the exact
     /// sums are needed.
-    #[inline(always)] // Every hop of a simulation.
+    #[inline(always)] // Called for every hop of a simulation.
     pub fn take(&mut self, queued: u64, size: u16) -> bool {
         let fits = self.share.allows(*self.bound, queued.min(*self.bound), size);
         *self.bound += if fits { u64::from(size) } else { 0 };
@@ -88,7 +88,7 @@ impl Room<'_> {
 }
 
 impl SharedBuffers {
-    /// Empty buffers for every switch of `topology`.
+    /// Returns empty buffers for every switch of `topology`.
     pub fn new(config: &BufferConfig, topology: &Topology) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let alpha = (config.alpha.clamp(0.0, 1024.0) * 65_536.0) as u64;
@@ -178,8 +178,8 @@ mod tests {
             let request = Request { now, switch: 0, link: port, size };
             // A caller that knows an upper bound of the port's queue gets the same decision, if it gets one.
             let at_most = own + rng.below(20_000);
-            let told = packet % 2 == 0 && buffers.room(0).take(at_most, size);
-            let got = told || buffers.admit(&request, &topology, &links, &classes);
+            let by_bound = packet % 2 == 0 && buffers.room(0).take(at_most, size);
+            let got = by_bound || buffers.admit(&request, &topology, &links, &classes);
             assert_eq!(got, exact, "packet {packet}");
             if got {
                 links[port.index()].accept(now, classes[0].pace.serialisation(size), size);

@@ -86,8 +86,8 @@ impl Forwarding {
         decision.switch * self.slots + if self.slots > 1 { destination } else { 0 }
     }
 
-    /// Compares the remembered links, then random ones.
-    fn look(&mut self, decision: &Decision<'_>) {
+    /// Collects the links to compare, with their queues: the remembered ones, then random ones.
+    fn compare(&mut self, decision: &Decision<'_>) {
         let candidates = decision.candidates;
         self.contenders.clear();
         let remembered = self.remembered[self.slot(decision)].iter().copied();
@@ -110,7 +110,7 @@ impl Forward for Forwarding {
         if decision.is_control() {
             return self.control.choose(decision);
         }
-        self.look(decision);
+        self.compare(decision);
         // Among equal queues, remembered links come first.
         self.contenders.sort_by_key(|&(queued, _)| queued);
         let best = self.contenders.iter().map(|&(_, link)| link);
@@ -176,7 +176,7 @@ mod tests {
 
     /// Two of eight links are compared: one packet in four finds the only empty one, which is remembered from then on.
     #[test]
-    fn the_memory_keeps_what_the_samples_found() {
+    fn the_memory_keeps_the_link_that_the_samples_found() {
         for (memory, want) in [(0, 200..300), (1, 980..1001)] {
             let mut bench = Bench::configured(Kind::Drill, |config| config.drill.memory = memory);
             let links = bench.candidates(0, 16);

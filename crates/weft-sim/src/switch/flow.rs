@@ -44,6 +44,7 @@ pub struct FlowTable<T> {
     sweep_at: SimTime,
 }
 
+/// A flow's state, with the time of its latest packet.
 #[derive(Debug, Default)]
 struct Entry<T> {
     last_seen: SimTime,
@@ -74,6 +75,7 @@ impl<T: Default> FlowTable<T> {
         self.entries.get_mut(&flow).map(|entry| &mut entry.state)
     }
 
+    /// Removes idle flows.
     fn sweep(&mut self, now: SimTime) {
         self.sweep_at = now + self.aging;
         self.entries.retain(|_, entry| now.since(entry.last_seen) <= self.aging);
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_how_long_a_flow_was_silent_and_forgets_it_when_that_is_long() {
+    fn a_table_returns_a_flows_idle_time_and_forgets_idle_flows() {
         let mut table = FlowTable::<u32>::new(AGING);
         let [one, other] = [3, 4].map(|port| Flow::between(NodeId(1), NodeId(2), port));
         assert_eq!(table.pass(one, at(10)), (SimSpan::MAX, &mut 0));

@@ -7,7 +7,7 @@ use crate::packet::PacketRef;
 /// are not counted here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Label {
-    /// Nothing.
+    /// No label.
     #[default]
     Blank,
     /// CONGA's metrics.

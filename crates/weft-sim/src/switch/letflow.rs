@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flowlet_leaves_a_link_that_leads_nowhere_any_more() {
+    fn a_flowlet_leaves_a_link_that_is_no_candidate() {
         let mut bench = Bench::new(Kind::LetFlow);
         let first = bench.send(micros(0), 0, 16, 1);
         bench.fail(first);

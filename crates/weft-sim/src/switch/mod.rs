@@ -84,7 +84,7 @@ pub enum Place {
 }
 
 impl Decision<'_> {
-    /// Returns `true` if the packet is one that balancers do not steer.
+    /// Returns `true` if the packet is a control packet, which balancers do not steer.
     pub const fn is_control(&self) -> bool {
         matches!(self.hop.class(), Class::Control)
     }
@@ -266,7 +266,7 @@ impl ForwardingConfig {
     }
 }
 
-/// A parameter of a forwarding model is out of its range. The message begins with the key.
+/// The error for a parameter of a forwarding model that is out of its range. The message begins with the key.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterError {
@@ -276,7 +276,7 @@ pub enum ParameterError {
     /// A number is zero.
     #[error("{0} is 0, expected at least 1")]
     Zero(&'static str),
-    /// The weight of a new sample is no fraction.
+    /// The share that a discount removes is not above 0 and at most 1.
     #[error("dre_alpha is {0}, expected above 0 and at most 1")]
     DreAlpha(f64),
     /// The congestion metric has too few or too many bits.
@@ -292,7 +292,7 @@ pub enum ParameterError {
     },
 }
 
-/// A host is behind several leaves, for which `ConWeave` is not made.
+/// The error for a host that is reached through several leaves, which `ConWeave` does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("conweave needs all ways to a host to end at one leaf, {host} is behind several")]
 pub struct SeveralLeavesError {
@@ -300,10 +300,12 @@ pub struct SeveralLeavesError {
     pub host: NodeName,
 }
 
+/// Checks that a duration is not zero.
 fn not_zero(key: &'static str, value: Duration) -> Result<(), ParameterError> {
     if value == Duration::ZERO { Err(ParameterError::ZeroDuration(key)) } else { Ok(()) }
 }
 
+/// Checks that a number is not zero.
 fn at_least_one(key: &'static str, value: u64) -> Result<(), ParameterError> {
     if value == 0 { Err(ParameterError::Zero(key)) } else { Ok(()) }
 }
@@ -325,7 +327,7 @@ macro_rules! forwarding_models {
         }
 
         impl Kind {
-            /// The model for every switch of `topology`.
+            /// Returns the model for every switch of `topology`.
             pub fn build(self, config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Forwarding {
                 match self {
                     $(Self::$kind => {

@@ -48,6 +48,7 @@ impl Forwarding {
         }
     }
 
+    /// Returns the weight of a candidate: the configured one, or the capacity from it on.
     fn weight(&self, link: LinkId, decision: &Decision<'_>) -> u64 {
         let topology = decision.topology;
         let ends = topology.link(link);
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn given_weights_go_before_rates_and_begin_again() {
+    fn configured_weights_replace_rates_and_repeat() {
         let mut bench =
             Bench::on(testbed(), Kind::Weighted, |config| config.weighted.weights = vec![2, 1, 4]);
         near(&shares(&mut bench), &[6_000, 3_000, 12_000, 6_000, 3_000, 12_000]);

@@ -39,7 +39,7 @@ impl Side {
 /// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelState {
-    /// The handshake is under way.
+    /// The handshake is in progress.
     Opening,
     /// Both ends know the channel.
     Open,
@@ -58,7 +58,7 @@ pub struct Channel {
     pub hosts: [NodeId; 2],
     /// The channel's connection ids, by [`Side`], where they are known.
     pub connections: [Option<ConnectionId>; 2],
-    /// The channel's messages; `None` once it is closed, because most of millions of flows are.
+    /// The channel's messages; `None` once it is closed, which saves memory in runs of millions of flows.
     pub(super) queues: Option<Box<Queues>>,
     /// The reason for the close, as the end that noticed first saw it; `None` where a host restarted, or a messaging
     /// context has reasons of its own.
@@ -91,7 +91,7 @@ impl Channel {
         self.queues.as_ref().map_or(&[], |queues| &queues.waiting[side.index()])
     }
 
-    /// Returns the same messages for modification.
+    /// Returns the messages of [`Self::waiting`] for modification.
     pub(crate) fn waiting_mut(&mut self, side: Side) -> &mut Vec<MessageId> {
         &mut self.queues().waiting[side.index()]
     }

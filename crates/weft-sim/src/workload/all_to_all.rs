@@ -131,17 +131,18 @@ impl Group {
 
     #[expect(clippy::cast_precision_loss, reason = "sizes and times of a report")]
     fn iteration(&self, size: ByteCount) -> Iteration {
-        let took = self.latest.since(self.began);
+        let duration = self.latest.since(self.began);
         let bits = size.0 as f64 * 8.0 * f64::from(self.ranks - 1);
         Iteration {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: bits / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: bits / duration.as_secs_f64() / 1e9,
             shares: None,
         }
     }
 }
 
+/// The workload: all groups, and the flows in progress.
 #[derive(Debug)]
 struct AllToAll {
     config: Config,
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_repeat_at_their_own_pace_and_go_on_until_all_are_done() {
+    fn groups_repeat_independently_until_all_have_completed() {
         let report = run("ranks = 4\nsize = \"100KB\"\niterations = 5").unwrap();
         assert!(report.finished);
         let of_group = |group: u64| {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_settings_are_refused() {
         for (workload, want) in [
             ("rails = 0", "rails is 0, expected at least 1"),
             ("iterations = 0", "iterations is 0, expected at least 1"),

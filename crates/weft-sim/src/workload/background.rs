@@ -88,6 +88,7 @@ fn message_interval(period: u64, load: f64) -> Option<SimSpan> {
     (load < 1.0).then(|| SimSpan::from_picos((period as f64 / load) as u64))
 }
 
+/// The workload: a stream from each host.
 #[derive(Debug)]
 struct Load {
     config: Config,
@@ -96,11 +97,14 @@ struct Load {
     rng: Rng,
 }
 
+/// The messages from one host to its partner.
 #[derive(Debug)]
 struct Stream {
     source: NodeId,
     destination: NodeId,
+    /// The time between two messages; `None` if each follows the acknowledgement of the previous one.
     period: Option<SimSpan>,
+    /// The channel while it is open.
     channel: Option<ChannelId>,
 }
 
@@ -120,11 +124,12 @@ impl Load {
         (into >= active.as_picos()).then(|| SimSpan::from_picos(cycle - into))
     }
 
+    /// Sends a message of a stream and schedules the next one; during a pause, only schedules the next one.
     fn send(&mut self, index: usize, session: &mut Session<'_>) {
         let tag = index as u64;
-        if let Some(silence) = self.time_to_burst(session.now()) {
+        if let Some(pause) = self.time_to_burst(session.now()) {
             let source = self.streams[index].source;
-            return session.wake_at(source, session.now() + silence, tag);
+            return session.wake_at(source, session.now() + pause, tag);
         }
         let (length, stream) = (self.message, &self.streams[index]);
         if let Some(channel) = stream.channel {

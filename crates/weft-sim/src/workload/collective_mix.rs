@@ -105,7 +105,7 @@ impl WorkloadBuilder for Config {
             rng: setting.seed.child("group", group).rng(),
             began: SimTime::EPOCH,
             bits: 0.0,
-            over: false,
+            is_over: false,
         });
         let (config, jobs) = (self.clone(), jobs.collect());
         Ok(Box::new(CollectiveMix {
@@ -131,6 +131,7 @@ impl WorkloadBuilder for Config {
     }
 }
 
+/// The workload: the groups' rings and jobs.
 #[derive(Debug)]
 struct CollectiveMix {
     config: Config,
@@ -153,10 +154,11 @@ struct Job {
     /// The bits each rank sends in the current collective.
     bits: f64,
     /// `true` if no other collective will begin.
-    over: bool,
+    is_over: bool,
 }
 
 impl CollectiveMix {
+    /// Begins a collective of random kind and size.
     fn begin(&mut self, group: usize, session: &mut Session<'_>) {
         let job = &mut self.jobs[group];
         let operation = self.config.mix.draw(&mut job.rng);
@@ -178,25 +180,27 @@ impl CollectiveMix {
         let pause = self.config.pause.as_nanos() as f64 * 1e3;
         let pause = exponential(&mut self.jobs[group].rng, pause);
         let at = from + SimSpan::from_picos(pause as u64);
-        let last = self.first() + SimSpan::from(self.config.duration);
+        let last = self.started_at() + SimSpan::from(self.config.duration);
         if at > last {
-            self.jobs[group].over = true;
+            self.jobs[group].is_over = true;
         } else {
             session.wake_at(self.rings.leader(group), at, group as u64);
         }
     }
 
-    fn first(&self) -> SimTime {
+    /// Returns the start of the workload.
+    fn started_at(&self) -> SimTime {
         SimTime::EPOCH + SimSpan::from(self.config.start)
     }
 
+    /// Records a group's completed collective and schedules the next one.
     fn finish(&mut self, group: usize, session: &mut Session<'_>) {
         let Job { began, bits, .. } = self.jobs[group];
-        let took = session.now().since(began);
+        let duration = session.now().since(began);
         self.finished.push(Iteration {
             start_us: began.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: bits / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: bits / duration.as_secs_f64() / 1e9,
             shares: None,
         });
         self.pause(group, session.now(), session);
@@ -213,7 +217,7 @@ impl Workload for CollectiveMix {
     fn start(&mut self, session: &mut Session<'_>) {
         self.rings.open(session);
         for group in 0..self.jobs.len() {
-            self.pause(group, self.first(), session);
+            self.pause(group, self.started_at(), session);
         }
     }
 
@@ -231,7 +235,7 @@ impl Workload for CollectiveMix {
             Notice::Closed { channel, .. } => {
                 self.broken = true;
                 if let Some(group) = self.rings.of_channel(*channel) {
-                    self.jobs[group].over = true;
+                    self.jobs[group].is_over = true;
                 }
             }
             Notice::Acknowledged { .. } => self.acknowledged += 1,
@@ -239,8 +243,8 @@ impl Workload for CollectiveMix {
     }
 
     fn is_done(&self) -> bool {
-        let over = self.jobs.iter().all(|job| job.over);
-        over && (self.broken || self.acknowledged == self.rings.sent())
+        let is_over = self.jobs.iter().all(|job| job.is_over);
+        is_over && (self.broken || self.acknowledged == self.rings.sent())
     }
 
     fn iterations(&self) -> &[Iteration] {

@@ -79,6 +79,7 @@ pub fn parse_flow_list(
     }
 }
 
+/// The lines of a file of flows.
 struct Lines<'a> {
     file: &'a Path,
     lines: &'a [String],
@@ -92,13 +93,14 @@ impl Lines<'_> {
         (1..).zip(trimmed).filter(|(_, text)| !text.is_empty() && !text.starts_with('#'))
     }
 
+    /// Returns the error for a line.
     fn error(&self, line: usize, expected: impl Into<String>, found: &str) -> WorkloadError {
         let (file, expected, found) = (self.file.into(), expected.into(), found.into());
         WorkloadError::Line { file, line, expected, found }
     }
 
     /// Checks that the announced number of flows equals the number found: a truncated file is not a workload.
-    fn announced(
+    fn check_announced(
         &self,
         line: usize,
         announced: usize,
@@ -111,17 +113,20 @@ impl Lines<'_> {
         Err(self.error(line, expected, &format!("{} flows", flows.len())))
     }
 
+    /// Parses a host's number.
     fn host(&self, line: usize, text: &str) -> Result<NodeId, WorkloadError> {
         let host = text.parse().ok().filter(|&host| host < self.hosts);
         let expected = || format!("a host, 0 to {}", self.hosts.saturating_sub(1));
         host.map(NodeId).ok_or_else(|| self.error(line, expected(), text))
     }
 
+    /// Parses a flow's length.
     fn size(&self, line: usize, text: &str) -> Result<u32, WorkloadError> {
         let size = text.parse().ok().filter(|&size| size > 0);
         size.ok_or_else(|| self.error(line, format!("a size, 1 to {} bytes", u32::MAX), text))
     }
 
+    /// Returns the flow if its hosts differ.
     fn flow(&self, line: usize, flow: Flow) -> Result<Flow, WorkloadError> {
         if flow.source == flow.destination {
             let found = format!("{0} to {0}", flow.source.0);
@@ -155,11 +160,12 @@ impl Lines<'_> {
             }
         }
         match announced {
-            Some((line, count)) => self.announced(line, count, flows),
+            Some((line, count)) => self.check_announced(line, count, flows),
             None => Ok(flows),
         }
     }
 
+    /// Parses a flow of a connection matrix.
     fn connection(&self, line: usize, pair: &str, fields: &[&str]) -> Result<Flow, WorkloadError> {
         let form = "src->dst [id k] start <picoseconds> size <bytes>";
         let (source, destination) =
@@ -219,7 +225,7 @@ impl Lines<'_> {
         for flow in &mut flows {
             flow.start = SimTime::from_picos(flow.start.since(origin).as_picos());
         }
-        self.announced(first, announced, flows)
+        self.check_announced(first, announced, flows)
     }
 }
 

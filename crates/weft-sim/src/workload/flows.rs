@@ -40,11 +40,12 @@ pub enum Connections {
 pub struct Flows {
     flows: Vec<Flow>,
     connections: Connections,
+    /// The open channel of each pair, if flows share connections.
     open: BTreeMap<(NodeId, NodeId), ChannelId>,
     /// Number of unfinished flows on each channel.
     unfinished: BTreeMap<ChannelId, usize>,
-    /// Number of flows that have not finished, with those that have not started.
-    left: usize,
+    /// Number of flows that have not finished, those that have not started included.
+    remaining: usize,
 }
 
 impl Flows {
@@ -57,7 +58,7 @@ impl Flows {
     pub fn over(connections: Connections, mut flows: Vec<Flow>) -> Self {
         flows.sort_by_key(|flow| flow.start);
         Self {
-            left: flows.len(),
+            remaining: flows.len(),
             flows,
             connections,
             open: BTreeMap::new(),
@@ -72,6 +73,7 @@ impl Flows {
         Self::new(random_ring(hosts, seed).into_iter().map(flow).collect())
     }
 
+    /// Sends a flow on its channel.
     fn begin(&mut self, index: usize, session: &mut Session<'_>) {
         let flow = self.flows[index];
         let channel = self.channel(&flow, session);
@@ -80,6 +82,7 @@ impl Flows {
         session.send(SendRequest { channel, from, length, tag, recorded: true });
     }
 
+    /// Returns the channel of a flow, opened if there is none.
     fn channel(&mut self, flow: &Flow, session: &mut Session<'_>) -> ChannelId {
         let mut open = || session.open(flow.source, flow.destination);
         match self.connections {
@@ -90,8 +93,9 @@ impl Flows {
         }
     }
 
+    /// Counts a finished flow, and closes its channel if no other flow uses it.
     fn finish(&mut self, channel: ChannelId, session: &mut Session<'_>) {
-        self.left = self.left.saturating_sub(1);
+        self.remaining = self.remaining.saturating_sub(1);
         let Some(unfinished) = self.unfinished.get_mut(&channel) else { return };
         *unfinished -= 1;
         if *unfinished == 0 {
@@ -122,7 +126,7 @@ impl Workload for Flows {
             }
             Notice::Acknowledged { request } => self.finish(request.channel, session),
             Notice::Closed { channel, .. } => {
-                self.left -= self.unfinished.remove(channel).unwrap_or(0);
+                self.remaining -= self.unfinished.remove(channel).unwrap_or(0);
                 self.open.retain(|_, open| open != channel);
             }
             Notice::Delivered { .. } => {}
@@ -130,6 +134,6 @@ impl Workload for Flows {
     }
 
     fn is_done(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 }

@@ -20,6 +20,7 @@ struct Span {
     step: u32,
 }
 
+/// The valid texts, for errors.
 const EXPECTED: &str = "all, or numbers and ranges such as 0..16, 20, 64..128/4";
 
 impl HostSet {
@@ -76,7 +77,7 @@ impl fmt::Display for HostSet {
     }
 }
 
-/// A text names no set of hosts.
+/// The error for a text that is not a set of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no hosts {text:?}, expected {}", EXPECTED)]
 pub struct ParseHostsError {
@@ -99,6 +100,7 @@ impl FromStr for HostSet {
     }
 }
 
+/// Parses a number or a range; returns `None` if it is malformed or empty.
 fn span(text: &str) -> Option<Span> {
     let Some((first, rest)) = text.split_once("..") else {
         let first: u32 = text.parse().ok()?;
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_read_back_and_keep_their_order() {
+    fn sets_parse_as_they_are_displayed_and_keep_their_order() {
         assert_eq!(numbers("all", 3), Ok(vec![0, 1, 2]));
         assert_eq!(numbers("7, 0..3", 8), Ok(vec![7, 0, 1, 2]));
         assert_eq!(numbers("1..8/3", 8), Ok(vec![1, 4, 7]));
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_topology_lacks_is_named() {
+    fn hosts_that_do_not_exist_or_repeat_are_named() {
         assert_eq!(numbers("0..9", 8), Err(WorkloadError::NoSuchHost { got: 8, hosts: 8 }));
         assert_eq!(numbers("0..4, 3", 8), Err(WorkloadError::DuplicateHost { host: 3 }));
         let one = HostSet::from_str("0").unwrap().resolve(8, 2);

@@ -53,7 +53,7 @@ pub use writes::Config as Writes;
 
 /// A source of traffic: decides what hosts send, and reacts to deliveries.
 pub trait Workload: Debug + Send {
-    /// Starts the workload at the begin of the run.
+    /// Starts the workload at the start of the run.
     fn start(&mut self, session: &mut Session<'_>);
 
     /// Handles an event that the workload waited for.
@@ -251,7 +251,7 @@ fn at_least_one(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
     if value > 0 { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
 }
 
-/// Checks a number of slices of a message, or of connections between two ranks.
+/// Checks that a number of slices of a message, or of connections between two ranks, is 1 to 64.
 fn one_to_64(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
     let (got, expected) = (value.to_string(), "1 to 64");
     let fits = (1..=64).contains(&value);

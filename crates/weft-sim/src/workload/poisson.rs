@@ -61,7 +61,7 @@ pub enum LoadOf {
     Uplinks,
 }
 
-/// The largest number of flows; more are a mistake in the duration or the sizes.
+/// Maximum number of flows; more indicate a mistake in the duration or the sizes.
 const MAX_FLOWS: f64 = 50e6;
 
 impl WorkloadBuilder for Config {
@@ -98,7 +98,7 @@ impl Config {
             while at < picos(self.duration) {
                 let other = (index + 1 + rng.index(hosts.len() - 1)) % hosts.len();
                 let (destination, length) = (hosts[other], sizes.draw(&mut rng));
-                let start = moment(picos(self.start) + at);
+                let start = to_time(picos(self.start) + at);
                 flows.push(Flow { source, destination, length, start });
                 at += exponential(&mut rng, gap(source));
             }
@@ -121,6 +121,7 @@ impl Config {
         Ok(load)
     }
 
+    /// Checks the expected number of flows.
     fn check_count(&self, flows: f64) -> Result<(), WorkloadError> {
         let (key, expected) = ("duration", "one with at most 50 million flows");
         let got = format!("{}, with {flows:.0} flows at this load", self.duration);
@@ -152,7 +153,7 @@ fn picos(time: Duration) -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive time")]
-fn moment(picos: f64) -> SimTime {
+fn to_time(picos: f64) -> SimTime {
     SimTime::from_picos(picos as u64)
 }
 
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_is_what_was_asked_for() {
+    fn the_offered_load_is_the_configured_one() {
         let duration = Duration::from_millis(30);
         for (sizes, load) in [("ali-storage", 0.25), ("google-rpc", 0.05), ("64KB", 0.8)] {
             let got = offered(&Config { sizes: sizes.into(), load, duration, ..Config::default() });
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_less_leaves_when_the_others_send_alone() {
+    fn without_one_host_the_others_send_at_the_same_times() {
         let starts = |hosts: &str| {
             let hosts = hosts.parse().unwrap();
             let flows = flows(&Config { hosts, sizes: "1MB".into(), ..Config::default() }).unwrap();

@@ -117,6 +117,7 @@ impl WorkloadBuilder for Config {
 }
 
 impl Config {
+    /// Returns the number of slices if it is in its range.
     fn checked_slices(&self) -> Result<u32, WorkloadError> {
         let (key, got, expected) = ("slices", self.slices.to_string(), "1 to 256");
         let fits = (1..=256).contains(&self.slices);
@@ -141,6 +142,7 @@ impl RingOrder {
     }
 }
 
+/// The workload: the rings, and the all-reduce in progress.
 #[derive(Debug, Default)]
 struct AllReduce {
     config: Config,
@@ -170,6 +172,7 @@ impl Ring {
         Self { hosts, channels: Vec::new() }
     }
 
+    /// Returns the number of steps of an all-reduce.
     fn steps(&self) -> u64 {
         2 * (self.hosts.len() as u64 - 1)
     }
@@ -203,6 +206,7 @@ impl Slice {
 }
 
 impl AllReduce {
+    /// Begins an all-reduce: every rank sends its first chunk.
     fn begin(&mut self, session: &mut Session<'_>) {
         self.started = session.now();
         let chunks = |ring: &Ring| ring.hosts.len() as u64 * ring.steps();
@@ -220,10 +224,11 @@ impl AllReduce {
         }
     }
 
+    /// Sends a slice from its rank to the successor.
     fn send(&self, slice: Slice, session: &mut Session<'_>) {
         let Config { slices, queue_pairs, .. } = self.config;
-        let turn = (slice.step * slices + u32::from(slice.number)) % queue_pairs;
-        let place = slice.rank as usize * queue_pairs as usize + turn as usize;
+        let pair = (slice.step * slices + u32::from(slice.number)) % queue_pairs;
+        let place = slice.rank as usize * queue_pairs as usize + pair as usize;
         let channel = self.rings[usize::from(slice.ring)].channels[place];
         let (from, length, tag) = (Side::Opener, self.slice, slice.to_tag());
         session.send(SendRequest { channel, from, length, tag, recorded: false });
@@ -246,33 +251,33 @@ impl AllReduce {
 
     #[expect(clippy::cast_precision_loss, reason = "sizes and times of a report")]
     fn finish(&mut self, session: &mut Session<'_>) {
-        let took = session.now().since(self.started);
+        let duration = session.now().since(self.started);
         let ranks = self.rings[0].hosts.len() as f64;
         let bits = self.config.size.0 as f64 * 8.0 * 2.0 * (ranks - 1.0) / ranks;
         self.finished.push(Iteration {
             start_us: self.started.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: bits / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: bits / duration.as_secs_f64() / 1e9,
             shares: None,
         });
-        if !self.has_all() {
+        if !self.has_all_iterations() {
             self.next(session);
         }
     }
 
     /// Begins the next all-reduce, or waits for the next burst.
     fn next(&mut self, session: &mut Session<'_>) {
-        let burst_over = session.now().since(self.burst) >= SimSpan::from(self.config.active);
-        if self.config.pause > Duration::ZERO && burst_over {
+        let is_burst_over = session.now().since(self.burst) >= SimSpan::from(self.config.active);
+        if self.config.pause > Duration::ZERO && is_burst_over {
             session.wake(session.now() + SimSpan::from(self.config.pause), 0);
         } else {
             self.begin(session);
         }
     }
 
-    fn has_all(&self) -> bool {
-        let asked = self.config.iterations as usize;
-        asked > 0 && self.finished.len() >= asked
+    fn has_all_iterations(&self) -> bool {
+        let requested = self.config.iterations as usize;
+        requested > 0 && self.finished.len() >= requested
     }
 }
 
@@ -301,7 +306,7 @@ impl Workload for AllReduce {
     }
 
     fn is_done(&self) -> bool {
-        self.broken || self.config.iterations == 0 || self.has_all()
+        self.broken || self.config.iterations == 0 || self.has_all_iterations()
     }
 
     fn iterations(&self) -> &[Iteration] {
@@ -317,7 +322,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn a_tag_says_ring_rank_step_and_slice() {
+    fn a_tag_holds_ring_rank_step_and_slice() {
         let slice = Slice { ring: 4095, rank: 0xf_fffe, step: 0x1f_fffc, number: 255 };
         assert_eq!(Slice::from_tag(slice.to_tag()), slice);
     }

@@ -2,8 +2,8 @@
 //!
 //! N ranks cut their data into N parts. In each step every rank sends one part to its successor, and it may begin step
 //! k+1 only when the part of step k has arrived from its predecessor. All-gather and reduce-scatter take N-1 steps,
-//! all-reduce is one after the other (Patarasuk and Yuan 2009). A part may be sent in chunks, each forwarded as it
-//! arrives. Reduction itself takes no time here.
+//! all-reduce is a reduce-scatter, then an all-gather (Patarasuk and Yuan 2009). A part may be sent in chunks, each
+//! forwarded as it arrives. Reduction itself takes no time here.
 
 use serde::{Deserialize, Serialize};
 use weft_plan::collective::Collective;
@@ -21,7 +21,7 @@ const NAMES: [(Collective, &str); 3] = [
     (Collective::ReduceScatter, "reduce-scatter"),
 ];
 
-/// Reads and writes such a collective by its name in files.
+/// Reads and writes a collective of [`NAMES`] by its name in files.
 pub(super) mod named {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -103,6 +103,7 @@ pub(super) struct Part {
     chunk: u32,
     /// Bytes of the last chunk.
     last: u32,
+    /// Number of chunks.
     chunks: u16,
 }
 
@@ -132,6 +133,7 @@ impl Part {
         u64::from(self.chunk) * u64::from(self.chunks - 1) + u64::from(self.last)
     }
 
+    /// Returns the bytes of a chunk.
     fn chunk(self, number: u16) -> u32 {
         if number + 1 == self.chunks { self.last } else { self.chunk }
     }
@@ -145,6 +147,7 @@ pub(super) struct Rings {
     sent: u64,
 }
 
+/// The ranks of a group, with the collective in progress.
 #[derive(Debug)]
 struct Ring {
     hosts: Vec<NodeId>,
@@ -153,6 +156,7 @@ struct Ring {
     running: Option<Running>,
 }
 
+/// A collective in progress.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     steps: u64,
@@ -188,7 +192,7 @@ impl Piece {
     }
 }
 
-/// The largest number of ranks of a group and of groups of a workload, so that a step fits its 16 bits of the tag.
+/// Maximum number of ranks of a group and of groups of a workload, so that a step fits its 16 bits of the tag.
 const MAX_RINGS: usize = 1 << 15;
 
 impl Rings {
@@ -283,16 +287,16 @@ impl Rings {
         let ranks = self.ranks(index);
         let running = self.rings[index].running.as_mut()?;
         running.outstanding -= 1;
-        let over = running.outstanding == 0;
+        let is_complete = running.outstanding == 0;
         if u64::from(piece.step) + 1 < running.steps {
             let next = (usize::from(piece.rank) + 1) % ranks;
             let rank = u16::try_from(next).expect("fewer than 2^15 ranks");
             self.send(Piece { rank, step: piece.step + 1, ..piece }, session);
         }
-        if over {
+        if is_complete {
             self.rings[index].running = None;
         }
-        over.then_some(index)
+        is_complete.then_some(index)
     }
 }
 
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_says_ring_rank_step_and_chunk() {
+    fn a_tag_holds_ring_rank_step_and_chunk() {
         let piece = Piece { ring: 1, rank: 0xfffe, step: 3, chunk: 0xffff };
         assert_eq!(Piece::from_tag(piece.to_tag()), piece);
     }

@@ -62,6 +62,7 @@ impl WorkloadBuilder for Config {
     }
 }
 
+/// The workload: the pairs, and the round in progress.
 #[derive(Debug, Default)]
 struct Rounds {
     config: Config,
@@ -72,13 +73,14 @@ struct Rounds {
     /// latest.
     latest: SimTime,
     /// The channels of this round's unfinished flows.
-    under_way: Vec<ChannelId>,
+    in_flight: Vec<ChannelId>,
     finished: Vec<Iteration>,
     /// `true` if a channel closed before its flow was complete: this round will never finish.
     broken: bool,
 }
 
 impl Rounds {
+    /// Begins a round: sends every flow on a new channel.
     fn begin(&mut self, session: &mut Session<'_>) {
         self.began = session.now();
         for &(source, destination) in &self.pairs {
@@ -92,16 +94,17 @@ impl Rounds {
                     tag,
                     recorded: true,
                 });
-                self.under_way.push(channel);
+                self.in_flight.push(channel);
             }
         }
     }
 
-    fn sent(&mut self, channel: ChannelId, session: &mut Session<'_>) {
+    /// Ends a flow and closes its channel; ends the round if it was the last flow.
+    fn on_acknowledged(&mut self, channel: ChannelId, session: &mut Session<'_>) {
         self.latest = self.latest.max(session.now());
-        self.under_way.retain(|&other| other != channel);
+        self.in_flight.retain(|&other| other != channel);
         session.close(channel);
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             self.finish(session);
         }
     }
@@ -109,20 +112,20 @@ impl Rounds {
     /// Ends a round at the barrier.
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn finish(&mut self, session: &mut Session<'_>) {
-        let took = self.latest.since(self.began);
+        let duration = self.latest.since(self.began);
         let bits = 8 * self.sizes.iter().map(|&size| u64::from(size)).sum::<u64>();
         self.finished.push(Iteration {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: bits as f64 / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: bits as f64 / duration.as_secs_f64() / 1e9,
             shares: None,
         });
-        if !self.has_all() {
+        if !self.has_all_rounds() {
             session.wake(self.latest + SimSpan::from(self.config.compute), 0);
         }
     }
 
-    fn has_all(&self) -> bool {
+    fn has_all_rounds(&self) -> bool {
         self.finished.len() >= self.config.rounds as usize
     }
 }
@@ -135,14 +138,14 @@ impl Workload for Rounds {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.begin(session),
-            Notice::Acknowledged { request } => self.sent(request.channel, session),
-            Notice::Closed { channel, .. } => self.broken |= self.under_way.contains(channel),
+            Notice::Acknowledged { request } => self.on_acknowledged(request.channel, session),
+            Notice::Closed { channel, .. } => self.broken |= self.in_flight.contains(channel),
             Notice::Delivered { .. } => {}
         }
     }
 
     fn is_done(&self) -> bool {
-        self.broken || self.has_all()
+        self.broken || self.has_all_rounds()
     }
 
     fn iterations(&self) -> &[Iteration] {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flow_begins_before_all_of_the_round_before_have_ended() {
+    fn no_flow_begins_before_all_of_the_previous_round_have_ended() {
         let report = run("rounds = 3\ncompute = \"50us\"\npairs = [[0, 2], [1, 3]]\n\
                           sizes = [\"1MB\", \"10KB\"]")
         .unwrap();
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_settings_are_refused() {
         for (rounds, want) in [
             ("rounds = 0", "line 5: workload 1 (rounds): rounds is 0, expected at least 1"),
             ("sizes = []", "line 5: workload 1 (rounds): sizes is empty, expected at least one"),

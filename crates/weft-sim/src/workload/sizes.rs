@@ -151,6 +151,7 @@ impl Sizes {
     }
 }
 
+/// Parses a line; returns `None` if it is malformed or a number is out of its range.
 fn point(text: &str) -> Option<Point> {
     let (bytes, share) = text.split_once(char::is_whitespace)?;
     let (bytes, share): (f64, f64) = (bytes.parse().ok()?, share.trim().parse().ok()?);

@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) length: u32,
     /// Number of messages of each connection.
     pub(super) messages: u64,
-    /// The largest number of messages in flight on a connection.
+    /// Maximum number of messages in flight on a connection.
     pub(super) depth: u32,
     /// The start of all connections.
     pub(super) start: SimTime,
@@ -34,12 +34,12 @@ pub(super) struct Streams {
     streams: BTreeMap<ChannelId, Stream>,
 }
 
-/// The messages of a connection, counted by progress.
+/// The numbers of a connection's messages that were submitted and acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    begun: u64,
-    sent: u64,
-    /// `true` if the connection closed before all messages were sent.
+    submitted: u64,
+    acknowledged: u64,
+    /// `true` if the connection closed.
     broken: bool,
 }
 
@@ -48,6 +48,7 @@ impl Streams {
         Self { plan, streams: BTreeMap::new() }
     }
 
+    /// Opens every connection and submits its first messages.
     fn begin_all(&mut self, session: &mut Session<'_>) {
         let depth = self.plan.messages.min(self.plan.depth.into());
         for (source, destination) in self.plan.pairs.clone() {
@@ -58,11 +59,12 @@ impl Streams {
         }
     }
 
+    /// Submits a connection's next message, if there is one.
     fn begin(&mut self, channel: ChannelId, session: &mut Session<'_>) {
         let stream = self.streams.entry(channel).or_default();
-        if stream.begun < self.plan.messages {
-            let (from, length, tag) = (Side::Opener, self.plan.length, stream.begun);
-            stream.begun += 1;
+        if stream.submitted < self.plan.messages {
+            let (from, length, tag) = (Side::Opener, self.plan.length, stream.submitted);
+            stream.submitted += 1;
             session.send(SendRequest { channel, from, length, tag, recorded: true });
         }
     }
@@ -81,7 +83,7 @@ impl Workload for Streams {
         match notice {
             Notice::Acknowledged { request } => {
                 if let Some(stream) = self.streams.get_mut(&request.channel) {
-                    stream.sent += 1;
+                    stream.acknowledged += 1;
                 }
                 self.begin(request.channel, session);
             }
@@ -96,8 +98,8 @@ impl Workload for Streams {
     }
 
     fn is_done(&self) -> bool {
-        let over = |stream: &Stream| stream.broken || stream.sent >= self.plan.messages;
+        let is_over = |stream: &Stream| stream.broken || stream.acknowledged >= self.plan.messages;
         let streams = self.plan.pairs.len() * self.plan.connections as usize;
-        self.streams.len() == streams && self.streams.values().all(over)
+        self.streams.len() == streams && self.streams.values().all(is_over)
     }
 }

@@ -1,4 +1,4 @@
-//! Rounds of training: all hosts compute, then run collectives one after another, then meet at a barrier.
+//! Rounds of training: all hosts compute, then run collectives one after another, then wait at a barrier.
 //!
 //! This is the traffic of a synchronous training job as in Hopper's testbed (section 4.2): no host begins a round
 //! before all have finished the previous one. A collective begins when the previous one is complete at all hosts. The
@@ -95,6 +95,7 @@ impl WorkloadBuilder for Config {
     }
 }
 
+/// The workload: the collectives of a round, and the round in progress.
 #[derive(Debug, Default)]
 struct Training {
     config: Config,
@@ -123,6 +124,7 @@ struct Phase {
 }
 
 impl Phase {
+    /// Begins the collective in every group.
     fn begin(&mut self, session: &mut Session<'_>) {
         self.busy = self.rings.len();
         for ring in 0..self.rings.len() {
@@ -138,6 +140,7 @@ impl Phase {
 }
 
 impl Training {
+    /// Handles a delivered chunk: begins the next collective, or ends the round, if it was the last chunk.
     fn received(&mut self, tag: u64, session: &mut Session<'_>) {
         self.latest = self.latest.max(session.now());
         let phase = &mut self.phases[self.phase];
@@ -157,20 +160,20 @@ impl Training {
 
     /// Ends a round at the barrier.
     fn finish(&mut self, session: &mut Session<'_>) {
-        let took = self.latest.since(self.began);
+        let duration = self.latest.since(self.began);
         let bits: f64 = self.phases.iter().map(Phase::bits).sum();
         self.finished.push(Iteration {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: bits / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: bits / duration.as_secs_f64() / 1e9,
             shares: None,
         });
-        if !self.has_all() {
+        if !self.has_all_rounds() {
             session.wake(self.latest + SimSpan::from(self.config.compute), 0);
         }
     }
 
-    fn has_all(&self) -> bool {
+    fn has_all_rounds(&self) -> bool {
         self.finished.len() >= self.config.rounds as usize
     }
 }
@@ -196,7 +199,7 @@ impl Workload for Training {
 
     fn is_done(&self) -> bool {
         let sent = || self.phases.iter().map(|phase| phase.rings.sent()).sum::<u64>();
-        self.broken || self.has_all() && self.acknowledged == sent()
+        self.broken || self.has_all_rounds() && self.acknowledged == sent()
     }
 
     fn iterations(&self) -> &[Iteration] {
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_or_sent_is_refused() {
+    fn invalid_settings_are_refused() {
         for (training, want) in [
             ("rounds = 0", "line 4: workload 1 (training): rounds is 0, expected at least 1"),
             ("collective = []", "line 4: workload 1 (training): collective is empty"),

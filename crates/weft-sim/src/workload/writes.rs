@@ -81,18 +81,18 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_carries_its_total_in_messages_with_so_many_under_way() {
+    fn each_connection_carries_its_total_in_messages_with_depth_in_flight() {
         let report = run("connections = 3\nsize = \"10KB\"\ntotal = \"95KB\"\ndepth = 2").unwrap();
         assert!(report.finished);
         assert_eq!(report.flows.len(), 3 * 9);
         let sent = |tag| report.flows.iter().filter(move |flow| flow.tag == tag);
-        let first_over = sent(0).map(|flow| flow.acknowledged_us).fold(f64::MAX, f64::min);
+        let first_end = sent(0).map(|flow| flow.acknowledged_us).fold(f64::MAX, f64::min);
         assert!(sent(1).all(|flow| flow.start_us == 0.0));
-        assert!(sent(2).all(|flow| flow.start_us >= first_over));
+        assert!(sent(2).all(|flow| flow.start_us >= first_end));
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn invalid_settings_are_refused() {
         for (writes, want) in [
             ("depth = 0", "line 5: workload 1 (writes): depth is 0, expected at least 1"),
             ("size = \"0B\"", "line 5: workload 1 (writes): size is 0 bytes"),

@@ -35,7 +35,7 @@ pub struct WorldConfig {
     pub stack: Option<StackConfig>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
-    /// Number of packets to send up to which a host's port takes more from the engine.
+    /// Number of queued packets up to which a host's port takes more from the engine.
     pub nic_packets: u16,
     /// `true` if a connection uses one of its host's ports; otherwise its paths are dealt to all.
     pub bond: bool,
@@ -58,7 +58,7 @@ impl WorldConfig {
     }
 
     /// Returns `true` if channels belong to a stack, not to the transport.
-    pub(super) fn has_channels_of_its_own(&self) -> bool {
+    pub(super) fn stack_has_channels(&self) -> bool {
         self.stack.as_ref().is_some_and(StackConfig::has_channels)
     }
 
@@ -70,7 +70,7 @@ impl WorldConfig {
         let largest = largest_frame(&self.transport).saturating_add(header);
         let largest = match self.stack {
             Some(StackConfig::Sealed(_)) => {
-                largest.saturating_add(Seals::OVERHEAD).max(LARGEST_SETUP)
+                largest.saturating_add(Seals::OVERHEAD).max(MAX_SETUP_FRAME)
             }
             _ => largest,
         };
@@ -78,8 +78,9 @@ impl WorldConfig {
     }
 }
 
-/// Bytes on the wire of the longest packet of set-up: an accept with a key exchange has 189 in its datagram.
-const LARGEST_SETUP: u16 = 256;
+/// An upper bound of the bytes on the wire of a packet of set-up: an accept with a key exchange has 189 in its
+/// datagram.
+const MAX_SETUP_FRAME: u16 = 256;
 
 /// The error of a world that cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +125,7 @@ fn largest_frame(transport: &TransportConfig) -> u16 {
     transport.mtu.saturating_add(transport.packet_overhead)
 }
 
+/// Returns a host with its ports, and its bus if there is one.
 pub(super) fn new_host(
     topology: &Topology,
     id: NodeId,
@@ -145,18 +147,19 @@ pub(super) fn new_host(
 }
 
 /// Returns the round-trip time of an empty network for a sender: a full packet, its ACK, and the packets that the
-/// receiver awaits before it acknowledges. It is the longest of a sample of pairs of hosts.
+/// receiver awaits before it acknowledges. It is the longest from host 0 to a sample of the others. Returns `None` if
+/// there are no routes.
 pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
     let routes = Routes::compute(topology, &Failures::none()).ok()?;
     let data = largest_frame(transport);
     let acknowledgement = nic::ack_len(transport.packet_overhead);
     let source = NodeId(0);
-    let way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);
-    let round_trip = |to: NodeId| Some(way(to, data)? + way(to, acknowledgement)?);
+    let one_way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);
+    let round_trip = |to: NodeId| Some(one_way(to, data)? + one_way(to, acknowledgement)?);
     let step = (topology.hosts() / 64).max(1) as usize;
     let farthest = topology.host_ids().skip(1).step_by(step).filter_map(round_trip).max()?;
-    let waits = ByteCount(u64::from(data) * u64::from(transport.ack_every - 1));
-    Some(farthest + transport.line_rate.serialization_delay(waits).min(transport.ack_delay))
+    let awaited = ByteCount(u64::from(data) * u64::from(transport.ack_every - 1));
+    Some(farthest + transport.line_rate.serialization_delay(awaited).min(transport.ack_delay))
 }
 
 #[cfg(test)]
@@ -167,7 +170,7 @@ mod tests {
     use crate::Scenario;
 
     #[test]
-    fn sides_take_turns_where_there_are_many_hosts_and_nobody_acts_in_the_past() {
+    fn sides_alternate_in_large_networks_and_no_event_is_in_the_past() {
         let text = r#"
             topology = { kind = "leaf-spine", leaves = 17, spines = 4, hosts_per_leaf = 16 }
             run = { limit = "2ms" }

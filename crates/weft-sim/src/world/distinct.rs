@@ -1,4 +1,4 @@
-//! Source ports chosen by their packets' path: each path is used once before any is used twice.
+//! Source ports chosen by the path of their packets: each path is used once before any is used twice.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,12 @@ const MAX_TRIES: usize = 128;
 
 impl Network {
     /// Assigns ports to a new connection if the configuration requires distinct paths.
-    pub(super) fn give_ports(&mut self, from: NodeId, to: NodeId, connection: ConnectionId) {
+    pub(super) fn assign_distinct_ports(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        connection: ConnectionId,
+    ) {
         if self.config.source_ports == SourcePorts::Distinct {
             let ports = self.distinct_ports(from, to, connection);
             self.hosts[from.index()].entropy.plan(connection, ports);
@@ -29,23 +34,24 @@ impl Network {
         let host = &self.hosts[from.index()];
         let first_of =
             |path| host.ports[self.config.port_of(Some(connection), path) % host.ports.len()].link;
-        let ways: usize = host.ports.iter().map(|port| self.fabric.ways(port.link, to)).sum();
+        let path_count: usize =
+            host.ports.iter().map(|port| self.fabric.path_count(port.link, to)).sum();
         let seed = self.fabric.seed().child("distinct ports", u64::from(from.0));
         let mut rng = seed.child("connection", u64::from(connection.0)).rng();
         let mut draw = || {
             let number = u16::try_from(rng.below(nic::PORTS.into())).expect("below 2^14");
             host.entropy.source_port(Some(connection), PathId(number))
         };
-        let (mut ports, mut taken) = (Vec::new(), BTreeSet::new());
+        let (mut ports, mut used) = (Vec::new(), BTreeSet::new());
         for path in 0..usize::from(self.config.transport.paths) {
-            if taken.len() == ways {
-                taken.clear();
+            if used.len() == path_count {
+                used.clear();
             }
-            let way_of =
-                |port| self.fabric.way(first_of(path), &nic::five_tuple(from, to, port), to);
+            let path_of =
+                |port| self.fabric.path_of(first_of(path), &nic::five_tuple(from, to, port), to);
             let mut port = draw();
             for _ in 1..MAX_TRIES {
-                if taken.insert(way_of(port)) {
+                if used.insert(path_of(port)) {
                     break;
                 }
                 port = draw();

@@ -10,6 +10,7 @@ use crate::traffic::{
 };
 
 impl Network {
+    /// Handles an event of a host's engine.
     pub(super) fn on_engine_event(&mut self, node: NodeId, event: EngineEvent) {
         // An event of a channel whose other end is gone cannot be checked.
         let side_of = |network: &Self, connection: ConnectionId| {
@@ -37,7 +38,7 @@ impl Network {
             EngineEvent::Acked { connection, token } => {
                 if let Some((channel, _)) = side_of(self, connection) {
                     let completed = self.traffic.complete(channel, token, self.now);
-                    self.note(completed, |request| Notice::Acknowledged { request });
+                    self.notify_workload(completed, |request| Notice::Acknowledged { request });
                     self.submit_waiting(channel, node);
                 }
             }
@@ -45,7 +46,7 @@ impl Network {
                 if let Some((channel, side)) = side_of(self, connection) {
                     let now = self.now;
                     let delivered = self.traffic.deliver(channel, side, message, length, now);
-                    self.note(delivered, |request| Notice::Delivered { request });
+                    self.notify_workload(delivered, |request| Notice::Delivered { request });
                 }
             }
             EngineEvent::Closed { connection, reason } => {
@@ -57,8 +58,8 @@ impl Network {
         }
     }
 
-    /// Passes a message's event to its workload, or records the contradiction.
-    pub(super) fn note(
+    /// Queues a notice about a message for its workload, or records the contradiction.
+    pub(super) fn notify_workload(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
         notice: impl FnOnce(SendRequest) -> Notice,
@@ -69,7 +70,7 @@ impl Network {
         }
     }
 
-    /// Ends a channel.
+    /// Closes a channel in the records, and queues a notice for its workload.
     pub(super) fn end(&mut self, id: ChannelId, reason: Option<CloseReason>) {
         let Some(workload) = self.traffic.channel(id).map(|channel| channel.workload) else {
             return;

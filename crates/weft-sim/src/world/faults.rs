@@ -24,7 +24,7 @@ impl World {
         self.network.reroute();
     }
 
-    /// Carries out the plan's next action.
+    /// Executes the plan's next action.
     pub(super) fn fault(&mut self) {
         let Some((_, action)) = self.plan.pop_front() else { return };
         let now = self.network.now;
@@ -50,6 +50,7 @@ impl World {
         }
     }
 
+    /// Returns the link of a place; the first use of the busiest cable determines it.
     fn link(&mut self, place: Place) -> LinkId {
         let fabric = &self.network.fabric;
         let carried = |link| fabric.link(link).bytes;
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_uplink_is_one_that_is_used_and_the_same_until_the_fault_ends() {
+    fn the_busiest_uplink_is_in_use_and_the_same_until_the_fault_ends() {
         for seed in 1..=8 {
             let report = run(TWO_FLOWS, seed).unwrap();
             assert!(report.network.lost["link_down"] > 0, "seed {seed}: it was not used");
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_busy_before_the_run() {
+    fn the_busiest_uplink_at_the_start_is_refused() {
         let error = run(&TWO_FLOWS.replace("40us", "0us"), 1).unwrap_err().to_string();
         let text = "fault 1 (link-down): links \"busiest-uplink\" at 0s: nothing is busy before the \
                     run, expected a later `at`";

@@ -27,11 +27,14 @@ pub(super) enum Item {
 /// The future global events; those of one instant in the order they were added.
 #[derive(Debug, Default)]
 pub(super) struct GlobalEvents {
+    /// The events by time and number.
     items: BTreeMap<(SimTime, u64), Item>,
+    /// Number of events that were added so far.
     added: u64,
 }
 
 impl GlobalEvents {
+    /// Schedules a global event.
     pub(super) fn add(&mut self, at: SimTime, item: Item) {
         self.added += 1;
         self.items.insert((at, self.added), item);
@@ -42,6 +45,7 @@ impl GlobalEvents {
         self.items.first_key_value().map(|(&(at, _), _)| at)
     }
 
+    /// Removes the next event and returns it with its time.
     pub(super) fn pop(&mut self) -> Option<(SimTime, Item)> {
         self.items.pop_first().map(|((at, _), item)| (at, item))
     }

@@ -81,11 +81,11 @@ impl Network {
         match event {
             MessengerEvent::Delivered { channel, side, length } => {
                 let delivered = self.traffic.deliver_one_of(channel, side, length, self.now);
-                self.note(delivered, |request| Notice::Delivered { request });
+                self.notify_workload(delivered, |request| Notice::Delivered { request });
             }
-            MessengerEvent::Sent { channel, message } => {
+            MessengerEvent::Acked { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |request| Notice::Acknowledged { request });
+                self.notify_workload(completed, |request| Notice::Acknowledged { request });
                 self.submit_waiting(channel, node);
             }
             MessengerEvent::Closed { channel } => self.end(channel, None),
@@ -118,6 +118,7 @@ impl Network {
         self.rearm_messenger(node);
     }
 
+    /// Sets the host's deadline to the context's timeout.
     fn rearm_messenger(&mut self, node: NodeId) {
         let due = self.messenger(node).poll_timeout();
         self.rearm_stack(node, due);
@@ -129,7 +130,7 @@ impl Network {
     }
 }
 
-/// Writes a device's packet into a packet slot. To the fabric, everything after the transport's headers is payload.
+/// Writes a device's packet into a packet slot. For the fabric, everything after the transport's headers is payload.
 fn load(
     transmit: &Transmit,
     payload: &[u8],

@@ -70,14 +70,16 @@ pub struct Network {
     global_events: GlobalEvents,
     /// The route controller, if there is one.
     steering: Option<Box<Steering>>,
+    /// Notices for workloads, each with the workload's number.
     notices: VecDeque<(u32, Notice)>,
-    /// The host being served. The others are up to [`Self::apart`] ahead or behind.
-    here: Option<NodeId>,
-    apart: SimSpan,
+    /// The host being served. The others are up to [`Self::max_skew`] ahead or behind.
+    current_host: Option<NodeId>,
+    /// Maximum difference between the times of two nodes.
+    max_skew: SimSpan,
     /// See [`Fabric::only_forwards`].
     only_forwards: bool,
     /// `true` while workloads start and their connections' ports are not planned yet: no packet leaves.
-    holds_back: bool,
+    holds_packets: bool,
 }
 
 /// The simulated world.
@@ -95,7 +97,9 @@ pub struct World {
     until_done: bool,
     /// The latest end of this run.
     limit: SimTime,
+    /// The samples of queues, with their interval.
     queues: Option<(SimSpan, QueueWatch)>,
+    /// The measurement of ports, once it has begun.
     ports: Option<PortWatch>,
 }
 
@@ -103,7 +107,8 @@ impl World {
     /// Returns a world before its start.
     ///
     /// # Errors
-    /// Its parts do not fit together.
+    /// The transport's configuration is out of its range, the topology cannot be routed, or the ports or the controller
+    /// do not fit.
     pub fn new(topology: Topology, config: WorldConfig, seed: Seed) -> Result<Self, BuildError> {
         let hosts = topology.host_ids().map(|id| new_host(&topology, id, &config, seed));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
@@ -120,7 +125,7 @@ impl World {
             global_events.add(SimTime::EPOCH, Item::Report);
         }
         let lookahead = fabric.lookahead();
-        let apart = if side_of.contains(&1) { lookahead + lookahead } else { lookahead };
+        let max_skew = if side_of.contains(&1) { lookahead + lookahead } else { lookahead };
         let network = Network {
             now: SimTime::EPOCH,
             traffic: Traffic::default(),
@@ -133,10 +138,10 @@ impl World {
             global_events,
             steering,
             notices: VecDeque::new(),
-            here: None,
-            apart,
+            current_host: None,
+            max_skew,
             only_forwards: fabric.only_forwards(),
-            holds_back: false,
+            holds_packets: false,
             fabric,
             hosts,
             config,
@@ -164,7 +169,7 @@ impl World {
         &self.workloads
     }
 
-    /// Samples queues and ports during the run.
+    /// Measures queues and ports during the run, from `config.from` on.
     pub fn watch(&mut self, config: &MeasureConfig) {
         let start = SimTime::EPOCH + config.from.into();
         self.network.global_events.add(start, Item::Sample);
@@ -179,7 +184,7 @@ impl World {
         self.queues.as_ref().map(|(_, watch)| watch)
     }
 
-    /// Returns the samples of the leaves' uplinks.
+    /// Returns the measurement of ports; `None` before it has begun.
     pub fn port_watch(&self) -> Option<&PortWatch> {
         self.ports.as_ref()
     }
@@ -189,6 +194,7 @@ impl World {
         self.network.steering.as_deref()
     }
 
+    /// Begins the measurement of ports the first time, and samples the queues.
     fn sample(&mut self) {
         let (fabric, now) = (&self.network.fabric, self.network.now);
         self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
@@ -200,13 +206,13 @@ impl World {
 
     /// Starts the workloads.
     pub fn start(&mut self) {
-        self.network.holds_back = self.network.config.source_ports == SourcePorts::Planned;
+        self.network.holds_packets = self.network.config.source_ports == SourcePorts::Planned;
         for index in 0..self.workloads.len() {
             let number = u32::try_from(index).expect("a handful of workloads");
             self.workloads[index].start(&mut Session::new(&mut self.network, number));
         }
-        self.give_notices();
-        self.network.holds_back = false;
+        self.deliver_notices();
+        self.network.holds_packets = false;
     }
 
     /// Plans the source ports of all connections if the configuration requires it: between [`Self::start`] and
@@ -232,6 +238,7 @@ impl World {
         self.go(end, false);
     }
 
+    /// Runs to `limit`; if `until_done`, only until the workloads are done.
     fn go(&mut self, limit: SimTime, until_done: bool) {
         (self.limit, self.until_done) = (limit, until_done);
         self.network.global_events.add(limit, Item::Stop);
@@ -273,18 +280,19 @@ impl World {
                 false => self.network.serve_busy_switch(),
             };
         }
-        self.network.here = Some(node);
+        self.network.current_host = Some(node);
         while let Some((at, event)) = self.network.events.pop() {
             self.network.now = at;
             self.network.events_handled += 1;
             self.network.handle(event);
             if !self.network.notices.is_empty() {
-                self.give_notices();
+                self.deliver_notices();
             }
         }
-        self.network.here = None;
+        self.network.current_host = None;
     }
 
+    /// Handles the next global event.
     fn serve_global_events(&mut self) {
         let Some((at, item)) = self.network.global_events.pop() else { return };
         self.network.now = at;
@@ -302,10 +310,11 @@ impl World {
             Item::Stop if at >= self.limit => self.ended_at = Some(at),
             Item::Stop => {}
         }
-        self.give_notices();
+        self.deliver_notices();
     }
 
-    fn give_notices(&mut self) {
+    /// Passes the queued notices to their workloads.
+    fn deliver_notices(&mut self) {
         if self.network.notices.is_empty() {
             return;
         }

@@ -22,7 +22,7 @@ impl Network {
         self.set_state(channel, ChannelState::Open);
     }
 
-    /// Appends a message to its flow, which always accepts it.
+    /// Appends a message to its flow, which always accepts it; returns `true`.
     pub(super) fn send_on_flow(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
         if let Some(record) = self.traffic.message(id) {
             let length = record.request.length;
@@ -68,7 +68,7 @@ impl Network {
             VtepEvent::Received { channel, side } => self.deliver_from_flow(node, channel, side),
             VtepEvent::Acked { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |request| Notice::Acknowledged { request });
+                self.notify_workload(completed, |request| Notice::Acknowledged { request });
             }
             VtepEvent::Broken { channel, side, serial } => {
                 let broken = Contradiction::Frame { channel, to: side, serial };
@@ -85,7 +85,7 @@ impl Network {
             && self.vtep(node).take_message(channel, length)
         {
             let delivered = self.traffic.deliver(channel, side, number, length, self.now);
-            self.note(delivered, |request| Notice::Delivered { request });
+            self.notify_workload(delivered, |request| Notice::Delivered { request });
         }
     }
 

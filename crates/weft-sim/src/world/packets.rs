@@ -80,15 +80,15 @@ impl Network {
                 self.notices.push_back((workload, Notice::Woken { token }));
             }
             Event::Act { host, channel, act } => self.act(host, channel, act),
-            Event::Port { node, link, what } => self.port_event(node, link, what),
+            Event::Port { node, link, event } => self.port_event(node, link, event),
             Event::Timer { .. } => unreachable!("hosts have deadlines"),
         }
     }
 
     /// Handles an event of a host's port that holds queues: there may be room for more packets.
     #[inline(never)]
-    fn port_event(&mut self, node: NodeId, link: LinkId, what: PortEvent) {
-        self.fabric.port_event(self.now, link, what, &mut self.events);
+    fn port_event(&mut self, node: NodeId, link: LinkId, event: PortEvent) {
+        self.fabric.port_event(self.now, link, event, &mut self.events);
         self.pull(node);
     }
 
@@ -159,6 +159,7 @@ impl Network {
         self.service(node);
     }
 
+    /// Handles a deadline of a host, unless it has been replaced by an earlier one.
     fn deadline(&mut self, node: NodeId) {
         let host = &mut self.hosts[node.index()];
         if host.wake_at != self.now {
@@ -244,19 +245,20 @@ impl Network {
         self.rearm(node);
     }
 
-    /// Takes no packet from the engine before a port has room. Ports that hold queues report each departure; while one
-    /// is paused, packets without payload overtake waiting ones. (An RNIC's ACKs wait with its payload, as they share
-    /// a class on RoCE networks.)
+    /// Schedules the next pull for `at`, when a port has room. Ports that hold queues report each departure instead;
+    /// while one is paused, packets without payload overtake waiting ones. (An RNIC's ACKs wait with its payload, as
+    /// they share a class on RoCE networks.)
     #[inline]
     pub(super) fn wait_for_room(&mut self, node: NodeId, at: SimTime) {
         if !self.fabric.holds_queues() {
             self.hosts[node.index()].pull_scheduled = true;
             self.events.schedule(at, Event::Pull { host: node });
-        } else if !self.config.has_channels_of_its_own() && self.is_paused(node) {
+        } else if !self.config.stack_has_channels() && self.is_paused(node) {
             self.pull_control(node);
         }
     }
 
+    /// Takes packets without payload from the engine, whatever the ports hold.
     #[cold]
     fn pull_control(&mut self, node: NodeId) {
         if self.hosts[node.index()].stack.is_some() {
@@ -328,11 +330,11 @@ impl Network {
             let Departure { connection, payload, .. } = *departure;
             return self.put_when_read(node, index, hop, connection.zip(payload));
         }
-        let extra = self.irregularity(self.now, node, index, size);
-        self.fabric.inject(self.now, link, extra, hop, &mut self.events);
+        let jitter = self.draw_jitter(self.now, node, index, size);
+        self.fabric.inject(self.now, link, jitter, hop, &mut self.events);
     }
 
-    /// Puts a packet on the wire at a host with a bus.
+    /// Puts a packet on the wire at a host with a bus, once its payload has been read.
     #[inline(never)]
     fn put_when_read(
         &mut self,
@@ -342,9 +344,9 @@ impl Network {
         payload: Option<(ConnectionId, Payload)>,
     ) {
         let at = payload.map_or(self.now, |payload| self.read(node, payload));
-        let extra = self.irregularity(at, node, index, hop.size());
+        let jitter = self.draw_jitter(at, node, index, hop.size());
         let link = self.hosts[node.index()].ports[index].link;
-        self.fabric.inject(at, link, extra, hop, &mut self.events);
+        self.fabric.inject(at, link, jitter, hop, &mut self.events);
     }
 
     /// Returns the time at which a payload has been read from memory.
@@ -368,7 +370,7 @@ impl Network {
 
     /// Returns the jitter of a packet that is ready at `at`, small enough that it overtakes no other.
     #[inline(always)] // Once for every packet; the other caller has a bus.
-    fn irregularity(&mut self, at: SimTime, node: NodeId, index: usize, size: u16) -> SimSpan {
+    fn draw_jitter(&mut self, at: SimTime, node: NodeId, index: usize, size: u16) -> SimSpan {
         let host = &mut self.hosts[node.index()];
         let port = &mut host.ports[index];
         let serialisation = self.fabric.class(port.link).pace.serialisation(size);

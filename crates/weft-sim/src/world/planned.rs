@@ -14,6 +14,9 @@ use crate::traffic::Side;
 impl Network {
     /// Assigns a port to every path of every connection, as the planner chooses them for this network's switches. Only
     /// the openers' packets are planned: the other direction carries ACKs.
+    ///
+    /// # Errors
+    /// A connection has no route, or the network is too large to plan.
     pub(super) fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         let (fabric, forwarding) = (&self.fabric, &self.config.fabric.forwarding);
         let topology = fabric.topology.clone();
@@ -102,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_planned_is_refused() {
-        for (rest, why) in [
+    fn scenarios_that_cannot_be_planned_are_refused() {
+        for (rest, want) in [
             ("forwarding = { kind = \"drill\" }", "forwarding.kind = \"ecmp\""),
             ("messages = {}", "without handshake"),
         ] {
@@ -111,7 +114,7 @@ mod tests {
                 "topology = {{ kind = \"leaf-spine\" }}\nhost = {{ source_ports = \"planned\" }}\n{rest}\n"
             );
             let error = Scenario::parse(&text, Path::new("")).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(want), "{error}");
         }
     }
 }

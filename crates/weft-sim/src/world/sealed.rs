@@ -1,6 +1,6 @@
-//! Hosts whose transport encrypts ([`Seals`]). What they send are bytes, sealed as shipped: the network sees addresses,
-//! ports and lengths, and the receiver opens and parses what arrives by the code of real hosts (`Seals::ingest`).
-//! Everything else about a host is as it is for a plain transport (`packets.rs`).
+//! Hosts whose transport encrypts ([`Seals`]). They send bytes, sealed as shipped: the network sees addresses, ports
+//! and lengths, and the receiver opens and parses datagrams with the code of real hosts (`Seals::ingest`). Everything
+//! else about a host is as for a plain transport (`packets.rs`).
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ use crate::traffic::Side;
 
 /// Returns the packet that the network sees in place of the sealed headers: it only marks whether there is payload. No
 /// datagram is shorter than this.
-fn stand_in(packet: &Packet) -> Packet {
+fn placeholder(packet: &Packet) -> Packet {
     match packet {
         Packet::Data(..) => Packet::default(),
         Packet::Ack(_) | Packet::Setup(_) => Packet::Setup(SetupHeader {
@@ -50,7 +50,8 @@ impl Network {
         self.service_engine(node);
     }
 
-    /// Opens a datagram and gives the packet to the engine; returns the placement that the engine requests.
+    /// Opens a datagram and passes the packet to the engine; returns the placement that the engine requests, with its
+    /// payload.
     fn open<'a>(
         &mut self,
         node: NodeId,
@@ -58,7 +59,7 @@ impl Network {
         arrival: &Arrival,
     ) -> Option<(Placement, &'a [u8])> {
         let now = self.now.engine_clock();
-        let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
+        let (endpoint, seals) = engine_and_seals(&mut self.hosts[node.index()]);
         let sealed = datagram.first() == Some(&SealedHeader::PACKET_TYPE);
         let tag = datagram.last_chunk().copied();
         let mut engine = Engine { endpoint, was_opened: false, placement: None };
@@ -70,7 +71,7 @@ impl Network {
         placement
     }
 
-    /// Places a payload.
+    /// Places an opened payload, and compares it with the bytes that the peer sent.
     fn place_opened(&mut self, node: NodeId, placement: &Placement, payload: &[u8]) {
         let &Placement { connection, psn, message, offset, .. } = placement;
         let host = &mut self.hosts[node.index()];
@@ -140,7 +141,7 @@ impl Network {
     fn seal(&mut self, node: NodeId, packet: &Packet, departure: &Departure) {
         let id = self.fabric.packets.reserve();
         let contents = self.contents(node, packet, departure);
-        let (_, seals) = ends(&mut self.hosts[node.index()]);
+        let (_, seals) = engine_and_seals(&mut self.hosts[node.index()]);
         seals.handle_timeout(self.now.engine_clock());
         let wrap = seals.wrap(&departure.to, departure.connection, packet);
         let datagram = self.fabric.datagrams.of(id);
@@ -153,7 +154,7 @@ impl Network {
             contents.read(offset, &mut inside[headers..]);
         }
         seals.seal(wrap, 0, datagram);
-        let seen = stand_in(packet);
+        let seen = placeholder(packet);
         let rest = u16::try_from(len - seen.len()).expect("an MTU of at most 9000 bytes");
         self.fabric.packets.get_mut(id).packet = seen;
         self.put_on_wire(node, id, &Departure { padding: rest, payload: None, ..*departure });
@@ -176,7 +177,7 @@ impl Network {
 
     /// Forgets the keys of connections that have ended.
     fn forget_keys(&mut self, node: NodeId) {
-        let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
+        let (endpoint, seals) = engine_and_seals(&mut self.hosts[node.index()]);
         while let Some(forgotten) = endpoint.poll_ended() {
             seals.forget(forgotten);
         }
@@ -186,6 +187,7 @@ impl Network {
 /// A host's engine while a datagram is opened.
 struct Engine<'h, 'd> {
     endpoint: &'h mut Endpoint,
+    /// `true` if the engine got a packet of the datagram.
     was_opened: bool,
     /// The placement that the engine requests, and its payload.
     placement: Option<(Placement, &'d [u8])>,
@@ -231,7 +233,7 @@ impl<'d> PacketHandler<'d> for Engine<'_, 'd> {
 }
 
 /// Returns a host's engine and its encryption.
-fn ends(host: &mut Host) -> (&mut Endpoint, &mut Seals) {
+fn engine_and_seals(host: &mut Host) -> (&mut Endpoint, &mut Seals) {
     let seals = host.stack.as_deref_mut().and_then(Stack::seals_mut);
     (&mut host.endpoint, seals.expect("the caller's host encrypts"))
 }

@@ -1,8 +1,8 @@
 //! The interface of workloads to the network: channels, messages and time.
 //!
-//! A workload that gets a notice at one host may let that host act at once. Another host acts one lookahead later,
-//! when a packet could have reached it: until then it may have handled its events already. A decision at the start, or
-//! after [`Session::wake`], reaches every host at once.
+//! A workload that gets a notice at one host may let that host act at once. Another host acts one lookahead later (two
+//! if tiers alternate), when a packet could have reached it: until then it may have handled its events already. A
+//! decision at the start, or after [`Session::wake`], reaches every host at once.
 
 use std::fmt::Debug;
 
@@ -95,7 +95,7 @@ impl Stage for Network {
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        if self.config.has_channels_of_its_own() {
+        if self.config.stack_has_channels() {
             self.join_stacks(channel, from, to);
         } else if self.config.handshake {
             self.notify_host(from, channel, Act::Connect);
@@ -121,12 +121,12 @@ impl Stage for Network {
     }
 
     fn wake(&mut self, workload: u32, at: SimTime, token: u64) {
-        let at = at.max(self.soonest(None));
+        let at = at.max(self.earliest_effect(None));
         self.global_events.add(at, Item::Wake { workload, token });
     }
 
     fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64) {
-        let at = at.max(self.soonest(Some(host)));
+        let at = at.max(self.earliest_effect(Some(host)));
         self.events.schedule(at, Event::Wake { host, workload, token });
     }
 
@@ -137,21 +137,22 @@ impl Stage for Network {
 
 impl Network {
     /// Returns the time at which a decision made now reaches `host`, or every host.
-    fn soonest(&self, host: Option<NodeId>) -> SimTime {
-        let at_once = self.here.is_none() || self.here == host;
-        if at_once { self.now } else { self.now + self.apart }
+    fn earliest_effect(&self, host: Option<NodeId>) -> SimTime {
+        let at_once = self.current_host.is_none() || self.current_host == host;
+        if at_once { self.now } else { self.now + self.max_skew }
     }
 
-    /// Lets a host act on a channel, now or one lookahead later.
+    /// Lets a host act on a channel as soon as a decision can reach it: now, or at most two lookaheads later.
     fn notify_host(&mut self, host: NodeId, channel: ChannelId, act: Act) {
-        if self.soonest(Some(host)) == self.now && !self.holds_back {
+        if self.earliest_effect(Some(host)) == self.now && !self.holds_packets {
             self.act(host, channel, act);
         } else {
-            let at = self.soonest(Some(host));
+            let at = self.earliest_effect(Some(host));
             self.events.schedule(at, Event::Act { host, channel, act });
         }
     }
 
+    /// Executes a host's action on a channel.
     pub(super) fn act(&mut self, host: NodeId, channel: ChannelId, act: Act) {
         match act {
             Act::Connect => self.connect(host, channel),
@@ -169,19 +170,20 @@ impl Network {
         if let Ok((opener, peer)) = Endpoint::join(now, ends.0, ends.1) {
             a.set_channel(opener, channel);
             b.set_channel(peer, channel);
-            self.give_ports(from, to, opener);
+            self.assign_distinct_ports(from, to, opener);
             self.bind(channel, Side::Opener, opener);
             self.bind(channel, Side::Peer, peer);
             self.set_state(channel, ChannelState::Open);
         }
     }
 
+    /// Starts the handshake of a channel at its opener.
     fn connect(&mut self, host: NodeId, channel: ChannelId) {
         let Some(peer) = self.traffic.channel(channel).map(|channel| channel.hosts[1]) else {
             return;
         };
         let (now, opener) = (self.now.engine_clock(), &mut self.hosts[host.index()]);
-        // A host at its limit of connections never opens the channel, as a real one.
+        // A host at its limit of connections never opens the channel, like a real one.
         if let Ok(connection) = opener.endpoint.connect(now, nic::address(peer), channel.0) {
             opener.set_channel(connection, channel);
             self.bind(channel, Side::Opener, connection);
@@ -189,12 +191,14 @@ impl Network {
         self.service(host);
     }
 
+    /// Records the connection id of one end of a channel.
     pub(super) fn bind(&mut self, channel: ChannelId, side: Side, connection: ConnectionId) {
         if let Some(channel) = self.traffic.channel_mut(channel) {
             channel.connections[side.index()] = Some(connection);
         }
     }
 
+    /// Sets a channel's state.
     pub(super) fn set_state(&mut self, channel: ChannelId, state: ChannelState) {
         if let Some(channel) = self.traffic.channel_mut(channel) {
             channel.state = state;
@@ -202,8 +206,9 @@ impl Network {
         }
     }
 
+    /// Closes a channel at its opener.
     fn close_at(&mut self, host: NodeId, id: ChannelId) {
-        if self.config.has_channels_of_its_own() {
+        if self.config.stack_has_channels() {
             return self.close_on_stack(host, id);
         }
         let Some(channel) = self.traffic.channel(id) else { return };
@@ -220,7 +225,7 @@ impl Network {
         let opened = channel.hosts[Side::Opener.index()] == host;
         let side = if opened { Side::Opener } else { Side::Peer };
         let connection = channel.connections[side.index()];
-        let known = connection.is_some() || self.config.has_channels_of_its_own();
+        let known = connection.is_some() || self.config.stack_has_channels();
         if !known || channel.waiting(side).is_empty() {
             return;
         }
@@ -245,7 +250,7 @@ impl Network {
         connection: Option<ConnectionId>,
         id: MessageId,
     ) -> bool {
-        if self.config.has_channels_of_its_own() {
+        if self.config.stack_has_channels() {
             return self.send_on_stack(host, channel, id);
         }
         let Some(connection) = connection else { return false };

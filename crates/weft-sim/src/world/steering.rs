@@ -1,8 +1,8 @@
-//! The shipped route controller (`weft-route`) with the simulated switches: once a window it gets their ports'
-//! counters and their samples, and the routes that it orders become the fabric's.
+//! The shipped route controller (`weft-route`) with the simulated switches: once a window it gets their ports' counters
+//! and their samples, and the routes that it orders become the fabric's.
 //!
-//! The controller owns no clock and no socket, so this is all there is between it and the world. Switches answer at
-//! once, and what they have installed is what the controller reads back. It predicts paths from these tables and the
+//! The controller owns no clock and no socket, so this module alone connects it to the world. Switches reply at once,
+//! and the controller reads back the tables that they have installed. It predicts paths from these tables and the
 //! switches' hashes, as it does from a router's; only samples show the paths of packets.
 
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ pub struct Steering {
     /// The controller's name of each link of the topology.
     names: Vec<TableLink>,
     /// Marks of each link of the topology at the end of the last window.
-    counted: Vec<u64>,
+    marks_before: Vec<u64>,
     windows: Vec<ControllerWindow>,
     events: Vec<Event>,
 }
@@ -59,7 +59,7 @@ impl Steering {
         fabric.sample(config.sample);
         Ok(Self {
             names: names(&fabric.topology, &tables),
-            counted: vec![0; fabric.topology.links() as usize],
+            marks_before: vec![0; fabric.topology.links() as usize],
             switches: Switches::new(tables),
             config,
             controller,
@@ -83,7 +83,7 @@ impl Steering {
         &self.events
     }
 
-    /// Ends a window: gives the ports' counters and the switches' samples to the controller.
+    /// Ends a window: passes the ports' counters and the switches' samples to the controller.
     fn report(&mut self, fabric: &Fabric, samples: Vec<PacketSample>, now: SimTime) {
         let at = now.engine_clock();
         // Samples belong to the window that is over.
@@ -105,7 +105,7 @@ impl Steering {
                 continue;
             }
             let (bytes, marks) = (fabric.link(link).bytes, u64::from(fabric.tally(link).marked));
-            let new = marks - std::mem::replace(&mut self.counted[link.index()], marks);
+            let new = marks - std::mem::replace(&mut self.marks_before[link.index()], marks);
             window.marks += new;
             window.congested += u64::from(new > self.config.marks);
             let link = self.names[link.index()];
@@ -137,15 +137,16 @@ impl Steering {
             match &action {
                 Action::Read { router } => self.read_back(router, now),
                 Action::Apply { id, .. } | Action::Withdraw { id, .. } => {
-                    let answer = self.switches.apply(&action);
-                    is_changed |= answer.is_ok();
-                    self.controller.handle_answer(*id, answer, now);
+                    let reply = self.switches.apply(&action);
+                    is_changed |= reply.is_ok();
+                    self.controller.handle_answer(*id, reply, now);
                 }
             }
         }
         is_changed
     }
 
+    /// Lets the controller read the tables of one router.
     fn read_back(&mut self, router: &str, now: Instant) {
         let tables = &self.switches.fabric;
         let number = tables.find(router).expect("the controller names its own routers");

@@ -36,6 +36,7 @@ pub fn scenario(bytes: &[u8]) -> bool {
     true
 }
 
+/// Runs a scenario for 20 us, if its world can be built.
 fn run_for_a_moment(scenario: &Scenario) {
     let Ok(mut world) = build(scenario, Seed(1)) else { return };
     if let Ok(text) = scenario.expanded() {
@@ -68,6 +69,7 @@ fn is_small(value: &Value) -> bool {
     }
 }
 
+/// Returns `true` if the scenario names no file.
 fn reads_no_file(scenario: &Scenario, whole: &Value) -> bool {
     let is_list = |workload: &Value| workload.get("file").is_some();
     let workloads = whole.get("workload").and_then(Value::as_array);
@@ -119,17 +121,17 @@ pub fn sizes(bytes: &[u8]) -> bool {
     true
 }
 
-/// The points of the largest experiment that is followed: all points of one are made alike, and a few bytes more in an axis
-/// make a hundred thousand.
-const MANY: usize = 128;
+/// Maximum number of points of an experiment that is evaluated: all points are created alike, and a few more bytes in
+/// an axis create a hundred thousand.
+const MAX_EVALUATED_POINTS: usize = 128;
 
-/// Reads an experiment, makes its points, and evaluates its claims on a report's measures.
+/// Reads an experiment, creates its points, and evaluates its claims on a report's measures.
 pub fn experiment(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let Ok(experiment) = Experiment::parse(&text) else { return false };
     let counts = experiment.axes.iter().map(|axis| axis.values.len());
     let made = counts.clone().map(|count| count.max(1)).fold(1, usize::saturating_mul);
-    if made > MANY && made as u64 <= MAX_POINTS {
+    if made > MAX_EVALUATED_POINTS && made as u64 <= MAX_POINTS {
         return true;
     }
     let Ok(points) = experiment.points() else { return true };

@@ -36,6 +36,7 @@ pub(super) enum Direction {
     Out,
 }
 
+/// A packet socket that receives the sampled packets of a namespace.
 #[derive(Debug)]
 pub(super) struct Capture {
     socket: Socket,
@@ -43,7 +44,10 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Samples one packet in `rate` of all interfaces of this thread's namespace.
+    /// Opens a socket that samples one packet in `rate` of all interfaces of this thread's namespace.
+    ///
+    /// # Errors
+    /// Returns `Io` if the kernel refuses the socket.
     pub(super) fn open(rate: u32) -> Result<Self, SteerError> {
         let open = || -> io::Result<Socket> {
             // ETH_P_ALL in network byte order, as packet(7) requires.
@@ -65,11 +69,14 @@ impl Capture {
     }
 
     /// Returns the next sampled packet, if there is one.
+    ///
+    /// # Errors
+    /// Returns `Io` if the socket fails.
     pub(super) fn next(&mut self) -> Result<Option<Sampled<'_>>, SteerError> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         let (length, address) = loop {
-            let mut room = [IoSliceMut::new(&mut self.buffer)];
-            match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut room, None, flags) {
+            let mut buffers = [IoSliceMut::new(&mut self.buffer)];
+            match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut buffers, None, flags) {
                 // With MSG_TRUNC this is the packet's length, not the number of bytes copied.
                 Ok(message) => break (message.bytes, message.address),
                 Err(Errno::EAGAIN) => return Ok(None),
@@ -90,23 +97,26 @@ impl Capture {
     }
 
     /// Returns the number of sampled packets dropped for lack of buffer since the last call.
+    ///
+    /// # Errors
+    /// Returns `Io` if the kernel does not report it.
     #[expect(unsafe_code, reason = "no library has this socket option")]
     pub(super) fn dropped(&self) -> Result<u32, SteerError> {
-        let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).unwrap_or(0);
-        // SAFETY: the socket is open, and `counted` is a structure of `length` bytes as packet(7) names
+        // SAFETY: the socket is open, and `statistics` is a structure of `length` bytes as packet(7) names
         // it for this option; the kernel writes no more than that.
         let result = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
                 libc::SOL_PACKET,
                 libc::PACKET_STATISTICS,
-                (&raw mut counted).cast(),
+                (&raw mut statistics).cast(),
                 &raw mut length,
             )
         };
         if result == 0 {
-            return Ok(counted.tp_drops);
+            return Ok(statistics.tp_drops);
         }
         Err(SteerError::io("read the number of lost packets")(io::Error::last_os_error()))
     }
@@ -118,7 +128,8 @@ impl AsFd for Capture {
     }
 }
 
-/// Accepts one packet in `rate`: a random word modulo `rate` is zero (`linux/filter.h`, `SKF_AD_RANDOM`).
+/// Returns a classic BPF program that accepts one packet in `rate`: those for which a random word modulo `rate` is zero
+/// (`linux/filter.h`, `SKF_AD_RANDOM`).
 fn program(rate: u32) -> [SockFilter; 5] {
     const RANDOM: u32 = 0xffff_f000 + 56;
     let code = |bits: u32| u16::try_from(bits).expect("BPF's codes are below 256");

@@ -15,7 +15,7 @@ pub(super) struct Interfaces(pub(super) BTreeMap<u32, IfCounters>);
 
 /// An entry of `ip -j -s link show`.
 #[derive(Debug, Deserialize)]
-struct Shown {
+struct LinkEntry {
     ifindex: u32,
     ifname: String,
     #[serde(default)]
@@ -46,6 +46,9 @@ struct Direction {
 
 impl Interfaces {
     /// Reads the Ethernet interfaces of this thread's namespace, thus without loopback and tunnels.
+    ///
+    /// # Errors
+    /// Returns `Io` if `ip` cannot be run, `Answer` if it fails or prints invalid JSON.
     pub(super) fn read() -> Result<Self, SteerError> {
         let run = Command::new("ip").args(["-j", "-s", "link", "show"]).output();
         let output = run.map_err(SteerError::io("run `ip` (apt-get install iproute2)"))?;
@@ -58,36 +61,36 @@ impl Interfaces {
             let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(wrong(AnswerFault::Command(stderr)));
         }
-        let shown: Vec<Shown> =
+        let links: Vec<LinkEntry> =
             serde_json::from_slice(&output.stdout).map_err(|error| wrong(error.into()))?;
-        let ethernet = shown.iter().filter(|it| it.link_type == "ether");
+        let ethernet = links.iter().filter(|it| it.link_type == "ether");
         Ok(Self(ethernet.map(|it| (it.ifindex, counters(it))).collect()))
     }
 
-    /// Returns `true` if packets of this interface are reported.
+    /// Returns `true` if packets of this interface are sampled.
     pub(super) fn samples(&self, interface: u32) -> bool {
         self.0.contains_key(&interface)
     }
 }
 
-fn counters(shown: &Shown) -> IfCounters {
-    let has = |flag: &str| shown.flags.iter().any(|it| it == flag);
-    let Stats { rx, tx } = &shown.stats64;
+fn counters(link: &LinkEntry) -> IfCounters {
+    let has = |flag: &str| link.flags.iter().any(|it| it == flag);
+    let Stats { rx, tx } = &link.stats64;
     IfCounters {
-        index: shown.ifindex,
+        index: link.ifindex,
         kind: 6,
-        speed: speed(&shown.ifname),
+        speed: speed(&link.ifname),
         direction: 1,
         status: u32::from(has("UP")) | u32::from(has("LOWER_UP")) << 1,
         in_octets: rx.bytes,
-        in_unicast: low(rx.packets.saturating_sub(rx.multicast)),
-        in_multicast: low(rx.multicast),
-        in_discards: low(rx.dropped),
-        in_errors: low(rx.errors),
+        in_unicast: truncated(rx.packets.saturating_sub(rx.multicast)),
+        in_multicast: truncated(rx.multicast),
+        in_discards: truncated(rx.dropped),
+        in_errors: truncated(rx.errors),
         out_octets: tx.bytes,
-        out_unicast: low(tx.packets),
-        out_discards: low(tx.dropped),
-        out_errors: low(tx.errors),
+        out_unicast: truncated(tx.packets),
+        out_discards: truncated(tx.dropped),
+        out_errors: truncated(tx.errors),
         promiscuous: u32::from(has("PROMISC")),
         ..IfCounters::default()
     }
@@ -101,7 +104,10 @@ fn speed(interface: &str) -> u64 {
 }
 
 /// Truncates a counter: sFlow's counters wrap at 2^32.
-#[expect(clippy::cast_possible_truncation, reason = "what is above wraps, as the standard says")]
-const fn low(count: u64) -> u32 {
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "higher bits are dropped, as the standard requires"
+)]
+const fn truncated(count: u64) -> u32 {
     count as u32
 }

@@ -109,10 +109,11 @@ impl Agent {
             }
         });
         let routers = routers.collect::<Result<Vec<_>, _>>()?;
-        let any: IpAddr = if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-        let here = plan.source.unwrap_or(any);
-        let sending = format!("send from {here}, which must be an address of this host");
-        let socket = UdpSocket::bind((here, 0)).map_err(SteerError::io(sending))?;
+        let unspecified: IpAddr =
+            if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let source_address = plan.source.unwrap_or(unspecified);
+        let sending = format!("send from {source_address}, which must be an address of this host");
+        let socket = UdpSocket::bind((source_address, 0)).map_err(SteerError::io(sending))?;
         let named = format!("send to the collector at {}", plan.collector);
         socket.connect(plan.collector).map_err(SteerError::io(named))?;
         let now = Instant::now();
@@ -140,7 +141,7 @@ impl Agent {
     /// Waits for packets or the next deadline, at most 100 ms, and does the work that is due.
     ///
     /// # Errors
-    /// As for [`Self::run`].
+    /// Returns the errors of [`Self::run`].
     pub fn turn(&mut self) -> Result<(), SteerError> {
         let max_wait = Duration::from_millis(100);
         let now = Instant::now();
@@ -157,7 +158,7 @@ impl Agent {
         }
         let readable: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         for (index, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
-            self.take(index)?;
+            self.read_samples(index)?;
         }
         let now = Instant::now();
         if now >= self.next_counters {
@@ -172,7 +173,7 @@ impl Agent {
     }
 
     /// Reads up to `MAX_PACKETS_PER_ROUTER` sampled packets of a router.
-    fn take(&mut self, index: usize) -> Result<(), SteerError> {
+    fn read_samples(&mut self, index: usize) -> Result<(), SteerError> {
         let router = &mut self.routers[index];
         for _ in 0..MAX_PACKETS_PER_ROUTER {
             let Some(sampled) = router.capture.next()? else { break };
@@ -215,7 +216,7 @@ impl Agent {
     }
 }
 
-/// Sends a datagram. A collector that is not reachable is no error, because it may start later.
+/// Sends a datagram and counts it. An unreachable collector is not an error, because it may start later.
 fn send(socket: &UdpSocket, counters: &mut AgentCounters, datagram: &[u8]) {
     match socket.send(datagram) {
         Ok(_) => counters.datagrams += 1,

@@ -16,7 +16,7 @@ const MAX_DATAGRAM_BYTES: usize = 1400;
 
 /// A sampled packet that is not sent yet.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingSample {
     sequence: u32,
     interface: u32,
     direction: Direction,
@@ -31,16 +31,16 @@ pub(super) struct Reporter {
     rate: u32,
     /// Number of datagrams sent.
     sequence: u32,
-    /// By interface, the numbers of its samples.
-    sources: BTreeMap<u32, Counted>,
+    /// By interface, the sequence numbers of its samples and its number of packets.
+    sources: BTreeMap<u32, SourceCounters>,
     /// Number of sampled packets that the kernel dropped.
     drops: u32,
-    waiting: Vec<Waiting>,
+    pending: Vec<PendingSample>,
     bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct SourceCounters {
     flow_samples: u32,
     counter_samples: u32,
     packets: u32,
@@ -48,8 +48,8 @@ struct Counted {
 
 impl Reporter {
     pub(super) fn new(address: IpAddr, rate: u32) -> Self {
-        let (sources, waiting) = (BTreeMap::new(), vec![]);
-        Self { address, rate: rate.max(1), sequence: 0, sources, drops: 0, waiting, bytes: 0 }
+        let (sources, pending) = (BTreeMap::new(), vec![]);
+        Self { address, rate: rate.max(1), sequence: 0, sources, drops: 0, pending, bytes: 0 }
     }
 
     /// Adds a sampled packet; returns a datagram when one is full.
@@ -62,7 +62,7 @@ impl Reporter {
         let counted = self.sources.entry(sampled.interface).or_default();
         counted.flow_samples = counted.flow_samples.wrapping_add(1);
         self.bytes += length;
-        self.waiting.push(Waiting {
+        self.pending.push(PendingSample {
             sequence: counted.flow_samples,
             interface: sampled.interface,
             direction: sampled.direction,
@@ -74,15 +74,15 @@ impl Reporter {
 
     /// Returns the pending samples as a datagram; `None` if there are none.
     pub(super) fn flush(&mut self, uptime: Duration) -> Option<Vec<u8>> {
-        if self.waiting.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
-        let waiting = std::mem::take(&mut self.waiting);
+        let pending = std::mem::take(&mut self.pending);
         self.bytes = 0;
         let sources = self.sources.clone();
         let (rate, drops) = (self.rate, self.drops);
         Some(self.datagram(uptime, |writer| {
-            for it in &waiting {
+            for it in &pending {
                 let interface = Interface::Index(it.interface);
                 let (input, output) = match it.direction {
                     Direction::In => (interface, Interface::Unknown),
@@ -120,8 +120,8 @@ impl Reporter {
         self.drops = self.drops.wrapping_add(dropped);
         let all: Vec<IfCounters> = interfaces.0.values().copied().collect();
         all.chunks(PER_DATAGRAM)
-            .map(|some| {
-                let numbered: Vec<(u32, &IfCounters)> = some
+            .map(|chunk| {
+                let numbered: Vec<(u32, &IfCounters)> = chunk
                     .iter()
                     .map(|counters| {
                         let counted = self.sources.entry(counters.index).or_default();

@@ -10,13 +10,13 @@ use super::{Change, Refusal};
 use crate::tables::NextHop;
 use crate::{RouterEntry, SteerError};
 
-/// The prefix of the names of our lists and route-maps; the interface's name follows.
+/// The prefixes of the names of our lists and route-maps, by family; the interface's name follows.
 const PREFIX: &str = "WEFT-";
 const PREFIX6: &str = "WEFT6-";
 
 /// The keywords of an address family in FRR's configuration.
 #[derive(Clone, Copy)]
-struct Words {
+struct Keywords {
     prefix: &'static str,
     /// The keyword of prefix lists and of matches in route-maps.
     ip: &'static str,
@@ -24,10 +24,13 @@ struct Words {
     family: &'static str,
 }
 
-const IPV4: Words = Words { prefix: PREFIX, ip: "ip", family: "ipv4" };
-const IPV6: Words = Words { prefix: PREFIX6, ip: "ipv6", family: "ipv6" };
+const IPV4: Keywords = Keywords { prefix: PREFIX, ip: "ip", family: "ipv4" };
+const IPV6: Keywords = Keywords { prefix: PREFIX6, ip: "ipv6", family: "ipv6" };
 
-/// Reads bgpd's running configuration.
+/// Reads FRR's running configuration.
+///
+/// # Errors
+/// Returns `Command` or `Io` if `vtysh` fails.
 pub(super) fn configured(
     router: &RouterEntry,
     vty_socket: Option<&Path>,
@@ -36,6 +39,11 @@ pub(super) fn configured(
     router.run("vtysh", &command)
 }
 
+/// Returns the commands of a change, given the running configuration and the next hops of the router's own routing.
+/// Returns none if the configuration has the change.
+///
+/// # Errors
+/// Returns the reason why the change is refused.
 pub(super) fn commands(
     vty_socket: Option<&Path>,
     configured: &str,
@@ -44,9 +52,9 @@ pub(super) fn commands(
 ) -> Result<Vec<String>, Refusal> {
     let to = Prefix::host(change.destination);
     let words = if change.destination.is_ipv4() { IPV4 } else { IPV6 };
-    let Words { prefix, ip, family } = words;
-    let autonomous = configured.lines().find_map(|line| line.strip_prefix("router bgp "));
-    let autonomous = autonomous.ok_or(Refusal::NoBgp)?;
+    let Keywords { prefix, ip, family } = words;
+    let as_number = configured.lines().find_map(|line| line.strip_prefix("router bgp "));
+    let as_number = as_number.ok_or(Refusal::NoBgp)?;
     let mut lines = vec![String::from("configure terminal")];
     let mut changed = vec![];
     if let Some(members) = &change.members {
@@ -62,13 +70,13 @@ pub(super) fn commands(
     }
     for device in candidates.iter().filter_map(|hop| hop.dev.as_deref()) {
         let name = format!("{prefix}{device}");
-        let others = of_family(configured, family).find(|line| {
+        let foreign = of_family(configured, family).find(|line| {
             line.starts_with(&format!("neighbor {device} route-map "))
                 && line.ends_with(" in")
                 && !line.contains(&name)
         });
-        if let Some(others) = others {
-            return Err(Refusal::RouteMap { device: device.into(), line: others.into() });
+        if let Some(foreign) = foreign {
+            return Err(Refusal::RouteMap { device: device.into(), line: foreign.into() });
         }
         let wanted = |members: &Vec<Member>| members.iter().any(|member| member.port == device);
         let exclude = change.members.as_ref().is_some_and(|members| !wanted(members));
@@ -84,7 +92,7 @@ pub(super) fn commands(
                 format!("route-map {name} deny 10"),
                 format!("match {ip} address prefix-list {name}"),
                 format!("route-map {name} permit 20"),
-                format!("router bgp {autonomous}"),
+                format!("router bgp {as_number}"),
                 format!("address-family {family} unicast"),
                 format!("neighbor {device} route-map {name} in"),
                 "exit-address-family".into(),
@@ -125,7 +133,7 @@ fn is_listed(configured: &str, (ip, name): (&str, &str), to: Prefix) -> bool {
 /// Returns the prefixes in our lists.
 pub(crate) fn listed(configured: &str) -> Vec<String> {
     let is_ours = |line: &&str| {
-        [IPV4, IPV6].iter().any(|Words { prefix, ip, .. }| {
+        [IPV4, IPV6].iter().any(|Keywords { prefix, ip, .. }| {
             line.strip_prefix(ip).is_some_and(|rest| {
                 rest.strip_prefix(" prefix-list ").is_some_and(|rest| rest.starts_with(prefix))
             })

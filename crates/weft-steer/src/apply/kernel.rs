@@ -9,10 +9,14 @@ use weft_route::installed::Member;
 use super::{Change, PROTOCOL, Refusal, candidates};
 use crate::tables::{NextHop, Shown};
 
+/// Returns the commands of a change, given the router's tables. Returns none if no route is to be removed.
+///
+/// # Errors
+/// Returns the reason why the change is refused.
 pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, Refusal> {
     let to = Prefix::host(change.destination);
     // The default metric of IPv4 is zero, which precedes any routing protocol's; that of IPv6 is 1024.
-    let (ip, metric, best) = match change.destination {
+    let (ip, metric, max_metric) = match change.destination {
         IpAddr::V4(_) => ("ip", "", 0),
         IpAddr::V6(_) => ("ip -6", " metric 1", 1),
     };
@@ -23,7 +27,7 @@ pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, Re
         return Ok(if ours { vec![delete] } else { vec![] });
     };
     let other = |route: &&crate::tables::RouteEntry| {
-        same(&route.dst) && route.metric <= best && !is_ours(&route.protocol)
+        same(&route.dst) && route.metric <= max_metric && !is_ours(&route.protocol)
     };
     if let Some(route) = shown.routes.iter().find(other) {
         let (protocol, metric) = (route.protocol.clone(), route.metric);
@@ -42,8 +46,8 @@ pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, Re
     let next_hops = match words.as_slice() {
         [] => return Err(Refusal::NoNextHop(to)),
         [(only, _)] => format!(" {only}"),
-        many => {
-            many.iter().map(|(hop, weight)| format!(" nexthop {hop} weight {weight}")).collect()
+        several => {
+            several.iter().map(|(hop, weight)| format!(" nexthop {hop} weight {weight}")).collect()
         }
     };
     Ok(vec![format!("{ip} route replace {to} proto {PROTOCOL}{metric}{next_hops}")])

@@ -78,7 +78,7 @@ fn ipv6_is_steered_beside_ipv4() {
 }
 
 #[test]
-fn what_the_tables_do_not_allow_is_refused_with_what_they_do() {
+fn a_change_that_the_tables_do_not_permit_is_refused_with_the_permitted_ports() {
     for (routes, ports, words) in [
         (STATIC, &["s7"][..], "no route to 10.2.0.2/32 by s7, only by s0, s1, s2"),
         (STATIC, &["s1"], "by s1"),
@@ -110,7 +110,7 @@ fn a_name_that_a_shell_would_run_reaches_no_script() {
 }
 
 #[test]
-fn what_a_router_calls_its_bgp_is_one_word_of_the_shell() {
+fn a_routers_line_for_bgp_is_quoted_as_one_word_of_the_shell() {
     let lines = ["router bgp 64512 vrf a'$(reboot)'b".to_owned()];
     let echo = frr::vtysh(None, &lines).replacen("vtysh", "printf %s,", 1);
     let output = std::process::Command::new("sh").args(["-c", &echo]).output().unwrap();
@@ -152,14 +152,14 @@ fn frr_filters_the_neighbours_that_shall_not_be_used() {
 }
 
 #[test]
-fn frr_gets_only_what_changes() {
+fn frr_receives_only_changed_lines() {
     let steered = format!("ip prefix-list WEFT-s0 seq 5 permit 10.2.0.2/32\n{CONFIGURED}");
     // BGP has only s1 left for the host; the leaf's network still has s0.
-    let left = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]},
+    let narrowed = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]},
         {"dst":"10.2.0.0/24","protocol":"bgp","metric":20,"flags":[],"nexthops":[
         {"gateway":"169.254.0.1","dev":"s0","flags":["onlink"]},{"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]}]}]"#;
-    assert_eq!(frr(&steered, left, Some(&["s1"])).unwrap(), [""; 0]);
-    let [back] = frr(&steered, left, None).unwrap().try_into().unwrap();
+    assert_eq!(frr(&steered, narrowed, Some(&["s1"])).unwrap(), [""; 0]);
+    let [back] = frr(&steered, narrowed, None).unwrap().try_into().unwrap();
     assert!(back.contains("'no ip prefix-list WEFT-s0 permit 10.2.0.2/32'"), "{back}");
     let operators = format!("{CONFIGURED} neighbor s0 route-map MINE in\n");
     let error = frr(&operators, BGP, Some(&["s1"])).unwrap_err();

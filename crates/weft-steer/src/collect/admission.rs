@@ -37,7 +37,7 @@ pub(super) enum Rejection {
 
 /// The position of a datagram in the sequence of its sub-agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Position {
     /// It is newer than the last; `lost` datagrams between the two are missing.
     Next { lost: u32 },
     /// It is a repetition, or arrived long after the next.
@@ -46,7 +46,7 @@ pub(super) enum Place {
     Jumped,
 }
 
-/// Maximum number of datagrams lost in a row; beyond it the next is not believed.
+/// Maximum number of datagrams lost in a row; a larger gap counts as a jump.
 const MAX_GAP: u32 = 1 << 12;
 /// Number of consecutive sequence numbers after which an agent is considered restarted.
 const RESTART_RUN: u8 = 3;
@@ -74,7 +74,7 @@ impl Admission {
     /// Returns the router of a datagram's agent.
     ///
     /// # Errors
-    /// Returns the reason if there is none.
+    /// Returns `UnknownAgent` or `ForeignSource`.
     pub(super) fn router(&self, agent: IpAddr, source: IpAddr) -> Result<&str, Rejection> {
         let known = self.agents.get(&agent).ok_or(Rejection::UnknownAgent)?;
         if known.sources.contains(&source) {
@@ -88,20 +88,20 @@ impl Admission {
     ///
     /// # Errors
     /// Returns `TooManySubAgents`.
-    pub(super) fn place(
+    pub(super) fn position(
         &mut self,
         agent: IpAddr,
         sub_agent: u32,
         number: u32,
-    ) -> Result<Place, Rejection> {
+    ) -> Result<Position, Rejection> {
         if let Some(numbers) = self.numbers.get_mut(&(agent, sub_agent)) {
-            return Ok(numbers.place(number));
+            return Ok(numbers.position(number));
         }
         if self.numbers.range((agent, 0)..=(agent, u32::MAX)).count() >= MAX_SUB_AGENTS {
             return Err(Rejection::TooManySubAgents);
         }
-        self.numbers.insert((agent, sub_agent), Numbers { last: number, doubted: None });
-        Ok(Place::Next { lost: 0 })
+        self.numbers.insert((agent, sub_agent), Numbers { last: number, out_of_sequence: None });
+        Ok(Position::Next { lost: 0 })
     }
 }
 
@@ -109,28 +109,28 @@ impl Admission {
 #[derive(Debug)]
 struct Numbers {
     last: u32,
-    /// A number that does not follow the last, and the length of the consecutive run that ends with it. One forged
-    /// number must not make the agent's own numbers look old.
-    doubted: Option<(u32, u8)>,
+    /// A sequence number that does not follow the last, and the length of the consecutive run that ends with it. One
+    /// forged number must not make the agent's own numbers look old.
+    out_of_sequence: Option<(u32, u8)>,
 }
 
 impl Numbers {
-    fn place(&mut self, number: u32) -> Place {
+    fn position(&mut self, number: u32) -> Position {
         let ahead = number.wrapping_sub(self.last);
         if (1..=MAX_GAP).contains(&ahead) {
-            *self = Self { last: number, doubted: None };
-            return Place::Next { lost: ahead - 1 };
+            *self = Self { last: number, out_of_sequence: None };
+            return Position::Next { lost: ahead - 1 };
         }
-        let run = match self.doubted {
+        let run = match self.out_of_sequence {
             Some((before, run)) if number == before.wrapping_add(1) => run + 1,
             _ => 1,
         };
         if run >= RESTART_RUN {
-            *self = Self { last: number, doubted: None };
-            return Place::Next { lost: 0 };
+            *self = Self { last: number, out_of_sequence: None };
+            return Position::Next { lost: 0 };
         }
-        self.doubted = Some((number, run));
-        if self.last.wrapping_sub(number) < MAX_GAP { Place::Late } else { Place::Jumped }
+        self.out_of_sequence = Some((number, run));
+        if self.last.wrapping_sub(number) < MAX_GAP { Position::Late } else { Position::Jumped }
     }
 }
 
@@ -138,45 +138,51 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn places(numbers: &[u32]) -> Vec<Place> {
-        let mut known = Numbers { last: 100, doubted: None };
-        numbers.iter().map(|&number| known.place(number)).collect()
+    fn positions(numbers: &[u32]) -> Vec<Position> {
+        let mut known = Numbers { last: 100, out_of_sequence: None };
+        numbers.iter().map(|&number| known.position(number)).collect()
     }
 
-    const NEXT: Place = Place::Next { lost: 0 };
+    const IN_SEQUENCE: Position = Position::Next { lost: 0 };
 
     #[test]
     fn a_forged_number_does_not_make_the_agents_own_look_old() {
-        assert_eq!(places(&[5_000_000, 101, 102]), [Place::Jumped, NEXT, NEXT]);
+        assert_eq!(positions(&[5_000_000, 101, 102]), [Position::Jumped, IN_SEQUENCE, IN_SEQUENCE]);
         // A forged number within the gap is accepted; the agent's numbers are accepted again after three in a row.
-        let lost = Place::Next { lost: 3899 };
+        let lost = Position::Next { lost: 3899 };
         assert_eq!(
-            places(&[4000, 101, 102, 103, 104]),
-            [lost, Place::Late, Place::Late, NEXT, NEXT]
+            positions(&[4000, 101, 102, 103, 104]),
+            [lost, Position::Late, Position::Late, IN_SEQUENCE, IN_SEQUENCE]
         );
     }
 
     #[test]
-    fn an_agent_that_began_anew_is_believed_after_three_in_a_row() {
-        assert_eq!(places(&[1, 2, 3, 4]), [Place::Late, Place::Late, NEXT, NEXT]);
+    fn a_restarted_agent_is_accepted_after_three_in_a_row() {
+        assert_eq!(
+            positions(&[1, 2, 3, 4]),
+            [Position::Late, Position::Late, IN_SEQUENCE, IN_SEQUENCE]
+        );
         let far = [7_000_000, 7_000_001, 7_000_002];
-        assert_eq!(places(&far), [Place::Jumped, Place::Jumped, NEXT]);
-        assert_eq!(places(&[7_000_000, 9, 7_000_001]), [Place::Jumped, Place::Late, Place::Jumped]);
+        assert_eq!(positions(&far), [Position::Jumped, Position::Jumped, IN_SEQUENCE]);
+        assert_eq!(
+            positions(&[7_000_000, 9, 7_000_001]),
+            [Position::Jumped, Position::Late, Position::Jumped]
+        );
     }
 
     #[test]
     fn numbers_wrap() {
-        let mut known = Numbers { last: u32::MAX, doubted: None };
-        assert_eq!(known.place(1), Place::Next { lost: 1 });
-        assert_eq!(known.place(u32::MAX), Place::Late);
+        let mut known = Numbers { last: u32::MAX, out_of_sequence: None };
+        assert_eq!(known.position(1), Position::Next { lost: 1 });
+        assert_eq!(known.position(u32::MAX), Position::Late);
     }
 
     #[test]
     fn invented_sub_agents_take_bounded_memory() {
         let mut admission = Admission::default();
         let agent = IpAddr::from([10, 0, 0, 1]);
-        let taken = (0..10_000).filter(|&it| admission.place(agent, it, 7).is_ok()).count();
+        let taken = (0..10_000).filter(|&it| admission.position(agent, it, 7).is_ok()).count();
         assert_eq!((taken, admission.numbers.len()), (MAX_SUB_AGENTS, MAX_SUB_AGENTS));
-        assert_eq!(admission.place(agent, 3, 8), Ok(NEXT), "one that was there before");
+        assert_eq!(admission.position(agent, 3, 8), Ok(IN_SEQUENCE), "one that was there before");
     }
 }

@@ -208,7 +208,7 @@ fn marks_count_where_they_were_made() {
 }
 
 #[test]
-fn what_is_lost_late_strange_or_no_sflow_is_counted() {
+fn lost_late_unknown_and_malformed_datagrams_are_counted() {
     let (mut collector, fabric) = collector();
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
     let mut datagrams = leaf.packets(10, false, NONE, Interface::Index(3));
@@ -223,10 +223,14 @@ fn what_is_lost_late_strange_or_no_sflow_is_counted() {
     assert_eq!((counters.lost, counters.late), (2, 1));
     assert_eq!((counters.malformed, counters.unknown_agent, counters.unplaced), (1, 1, 1));
     // An agent that restarted counts from 1, and is accepted from its third datagram on.
-    let mut anew = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut restarted = Agent { address: [10, 0, 0, 1], sequence: 0 };
     assert_eq!(
-        collect_all(&mut collector, &fabric, &anew.packets(4, false, NONE, Interface::Index(3)))
-            .len(),
+        collect_all(
+            &mut collector,
+            &fabric,
+            &restarted.packets(4, false, NONE, Interface::Index(3))
+        )
+        .len(),
         2
     );
 }
@@ -237,11 +241,12 @@ fn an_off_path_host_that_calls_itself_a_routers_agent_is_refused() {
     let (mut collector, fabric) = collector();
     let attacker = IpAddr::from([192, 0, 2, 66]);
     let mut forged = Agent { address: [10, 0, 0, 1], sequence: 0 };
-    let mut lies = forged.packets(500, true, NONE, Interface::Index(3));
-    lies.push(forged.counters(3, 1_000_000));
-    lies.push(b"not sFlow".to_vec());
-    let lies: Vec<(IpAddr, Vec<u8>)> = lies.into_iter().map(|it| (attacker, it)).collect();
-    assert_eq!(collect_from(&mut collector, &fabric, &lies), []);
+    let mut forgeries = forged.packets(500, true, NONE, Interface::Index(3));
+    forgeries.push(forged.counters(3, 1_000_000));
+    forgeries.push(b"not sFlow".to_vec());
+    let forgeries: Vec<(IpAddr, Vec<u8>)> =
+        forgeries.into_iter().map(|it| (attacker, it)).collect();
+    assert_eq!(collect_from(&mut collector, &fabric, &forgeries), []);
     let counters = collector.counters();
     assert_eq!((counters.refused, counters.datagrams, counters.malformed), (502, 0, 0));
     let refused: Vec<Refused> = collector.refused().collect();
@@ -259,13 +264,13 @@ fn a_router_speaks_for_itself_alone() {
     let (mut collector, fabric) = collector();
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
     let mut spine = Agent { address: [10, 0, 0, 2], sequence: 0 };
-    let lies = [
+    let forgeries = [
         (SPINE, leaf.counters(3, 7)),
         (LEAF, spine.counters(3, 7)),
         // If sources are listed, the agent's own address is not accepted.
         (IpAddr::from([10, 0, 0, 2]), spine.counters(3, 7)),
     ];
-    assert_eq!(collect_from(&mut collector, &fabric, &lies), []);
+    assert_eq!(collect_from(&mut collector, &fabric, &forgeries), []);
     assert_eq!((collector.counters().refused, collector.counters().unknown_agent), (3, 0));
     // A socket of both families shows IPv4 sources as mapped addresses.
     let mapped: IpAddr = "::ffff:10.9.0.2".parse().unwrap();
@@ -295,7 +300,7 @@ fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
 }
 
 #[test]
-fn counters_go_on_when_the_inventory_is_read_again() {
+fn event_counts_continue_when_the_inventory_is_read_again() {
     let (mut collector, fabric) = collector();
     let attacker = IpAddr::from([192, 0, 2, 66]);
     collect_from(&mut collector, &fabric, &[(attacker, vec![])]);

@@ -106,7 +106,7 @@ impl Handle {
     /// Requests ports for a job, given the installed tables and the present load.
     ///
     /// # Errors
-    /// Returns the reason if there are none.
+    /// Returns the reason if no ports can be planned.
     pub fn announce(&self, announcement: Announcement) -> Result<PlannedJob, RequestError> {
         self.request(|answer| Request::Announce(announcement, answer))
     }
@@ -114,7 +114,8 @@ impl Handle {
     /// Reports that a job has ended; returns the number of its flows.
     ///
     /// # Errors
-    /// Returns `Watches`, or `Job` if there is none of that name.
+    /// Returns `Watches` if this controller does not steer, `Job` if there is no job of that name, or `Silent` if the
+    /// daemon does not answer.
     pub fn withdraw(&self, job: String) -> Result<usize, RequestError> {
         self.request(|answer| Request::Withdraw(job, answer))
     }
@@ -146,32 +147,32 @@ impl RequestQueue {
         Self { requests, pending }
     }
 
-    pub(super) fn door(&self) -> Handle {
+    pub(super) fn handle(&self) -> Handle {
         Handle { requests: self.requests.clone() }
     }
 
     /// Answers one pending request, if there is one. `steers` is `Err` with the lease's holder if this controller does
-    /// not steer; `keep` saves the jobs before the requester gets its answer.
+    /// not steer; `save` saves the jobs before the requester gets its answer.
     ///
     /// # Errors
-    /// Returns the error of `keep`.
+    /// Returns the error of `save`.
     pub(super) fn answer(
         &self,
         controller: &mut Controller,
         steers: Result<(), Option<String>>,
         now: Instant,
-        keep: impl FnOnce(&Controller) -> Result<(), SteerError>,
+        save: impl FnOnce(&Controller) -> Result<(), SteerError>,
     ) -> Result<(), SteerError> {
         let steers = steers.map_err(|other| RequestError::Watches { other });
         match self.pending.try_recv() {
             Err(_) => Ok(()),
             Ok(Request::Announce(announcement, to)) => {
                 let planned = steers.and_then(|()| plan(controller, announcement, now));
-                reply(planned, &to, controller, keep)
+                reply(planned, &to, controller, save)
             }
             Ok(Request::Withdraw(job, to)) => {
                 let withdrawn = steers.and_then(|()| Ok(controller.withdraw(&job, now)?));
-                reply(withdrawn, &to, controller, keep)
+                reply(withdrawn, &to, controller, save)
             }
         }
     }
@@ -181,10 +182,10 @@ fn reply<T>(
     answer: Result<T, RequestError>,
     to: &SyncSender<Result<T, RequestError>>,
     controller: &Controller,
-    keep: impl FnOnce(&Controller) -> Result<(), SteerError>,
+    save: impl FnOnce(&Controller) -> Result<(), SteerError>,
 ) -> Result<(), SteerError> {
     if answer.is_ok() {
-        keep(controller)?;
+        save(controller)?;
     }
     // A requester that has gone gets no answer; its job counts until it is not sampled for long.
     let _ = to.send(answer);
@@ -229,13 +230,13 @@ fn pairs(
     let links: Vec<Option<LinkId>> = links.collect::<Result<_, _>>()?;
     let mut senders: BTreeMap<LinkId, u64> = BTreeMap::new();
     links.iter().flatten().for_each(|&link| *senders.entry(link).or_default() += 1);
-    let part = |link: LinkId| BitRate::bps(fabric.rate(link).as_bps() / senders[&link]);
+    let share = |link: LinkId| BitRate::bps(fabric.rate(link).as_bps() / senders[&link]);
     let pair = |(it, first): (&PortRow, Option<LinkId>)| Pair {
         src: it.source.into(),
         first,
         dst: it.destination.into(),
         // An unknown sender is reported later, so its rate does not matter.
-        rate: rate.or_else(|| part(first?)).unwrap_or(MIN_RATE),
+        rate: rate.or_else(|| share(first?)).unwrap_or(MIN_RATE),
         port: (it.source_port != 0).then_some(it.source_port),
     };
     Ok(rows.iter().zip(links).map(pair).collect())

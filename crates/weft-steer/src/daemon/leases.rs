@@ -23,9 +23,9 @@ pub(super) struct Leases {
 /// One router's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// This controller holds it until then.
+    /// This controller holds the lease until this time.
     Until(Instant),
-    /// The router does not answer. No controller can steer it, so it does not block the others.
+    /// The router does not answer. No controller can steer it, so it does not prevent the others from being steered.
     Silent,
     /// Another controller holds it, or the router has not answered yet.
     Others,
@@ -56,15 +56,15 @@ impl Leases {
         self.routers.keys().cloned().collect()
     }
 
-    /// Notes that a router granted the lease. It counts from the time of the request.
-    pub(super) fn granted(&mut self, router: &str, asked: Instant) {
+    /// Records that a router granted the lease, which counts from the time of the request.
+    pub(super) fn granted(&mut self, router: &str, requested_at: Instant) {
         let Some(held) = self.routers.get_mut(router) else { return };
-        *held = Held::Until(asked + self.span);
+        *held = Held::Until(requested_at + self.span);
         self.other = self.other.take().filter(|_| self.is_others());
     }
 
-    /// Notes that a router refused the lease. Returns the routers whose lease must be released: if two controllers held
-    /// half of the routers each, neither could continue.
+    /// Records that a router refused the lease. Returns the routers whose lease must be released: if two controllers
+    /// held half of the routers each, neither could continue.
     pub(super) fn refused(
         &mut self,
         router: &str,
@@ -98,8 +98,8 @@ impl Leases {
             Held::Silent => true,
             Held::Others => false,
         };
-        let any = self.routers.values().any(|held| matches!(held, Held::Until(_)));
-        (any && self.routers.values().all(is_ours)).then_some(self.epoch)
+        let holds_one = self.routers.values().any(|held| matches!(held, Held::Until(_)));
+        (holds_one && self.routers.values().all(is_ours)).then_some(self.epoch)
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_steers_when_all_that_answer_are_ours_and_gives_back_what_it_has_otherwise() {
+    fn the_lease_is_held_if_every_router_that_answers_grants_it_and_is_released_otherwise() {
         let at = |seconds| Instant::EPOCH + Duration::from_secs(seconds);
         let span = Duration::from_secs(15);
         let lease = Lease::new("a/1/2", std::time::Duration::from_secs(15));

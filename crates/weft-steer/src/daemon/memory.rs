@@ -22,14 +22,14 @@ pub(super) fn restore(config: &SteerConfig, fabric: Fabric) -> Controller {
     let mut controller = load(path, resume).unwrap_or_else(|| fresh(fabric));
     let jobs = |jobs| controller.restore_jobs(jobs);
     // If the jobs are not restored, a warning was logged.
-    let _ = load(&of_jobs(path), jobs);
+    let _ = load(&jobs_path(path), jobs);
     controller
 }
 
-/// Returns the result of `take` on a file's value; `None` if the file is missing or is not accepted.
+/// Returns the result of `accept` for the value in a file; `None` if the file is missing, invalid or not accepted.
 fn load<S: DeserializeOwned, T, E: fmt::Display>(
     path: &Path,
-    take: impl FnOnce(S) -> Result<T, E>,
+    accept: impl FnOnce(S) -> Result<T, E>,
 ) -> Option<T> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -44,7 +44,7 @@ fn load<S: DeserializeOwned, T, E: fmt::Display>(
         tracing::warn!(path = %path.display(), error, "the saved state is not used; starting without it");
     };
     let read = serde_json::from_slice(&text).inspect_err(|error| refuse(error)).ok()?;
-    take(read).inspect_err(|error| refuse(error)).ok()
+    accept(read).inspect_err(|error| refuse(error)).ok()
 }
 
 /// Saves the state without jobs.
@@ -56,10 +56,10 @@ pub(super) fn write(config: &SteerConfig, controller: &Controller) -> Result<(),
 /// Saves the jobs.
 pub(super) fn write_jobs(config: &SteerConfig, controller: &Controller) -> Result<(), SteerError> {
     let Some(path) = &config.state else { return Ok(()) };
-    replace(&of_jobs(path), controller.jobs())
+    replace(&jobs_path(path), controller.jobs())
 }
 
-fn of_jobs(state: &Path) -> PathBuf {
+fn jobs_path(state: &Path) -> PathBuf {
     state.with_extension("jobs.json")
 }
 

@@ -1,4 +1,4 @@
-//! The controller as a process: it receives datagrams, reads tables, calls the engine and carries out its orders.
+//! The controller as a process: it receives datagrams, reads tables, calls the engine and carries out its actions.
 //!
 //! | step | where |
 //! | --- | --- |
@@ -57,11 +57,11 @@ pub struct Daemon {
     /// The recent events, the newest last.
     events: VecDeque<Event>,
     /// Event counts since the start, by kind.
-    happened: BTreeMap<EventKind, u64>,
+    event_counts: BTreeMap<EventKind, u64>,
     /// By move, the commands that applied it.
     commands: BTreeMap<u64, Vec<String>>,
     /// By router, the error of the last read of its tables, if it failed.
-    unread: BTreeMap<String, String>,
+    read_errors: BTreeMap<String, String>,
     clock: Clock,
     next_read: Instant,
     next_picture: Instant,
@@ -75,20 +75,21 @@ pub struct Daemon {
 /// A clock in nanoseconds since 1970 that runs evenly.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    began: u64,
-    since: std::time::Instant,
+    /// The wall-clock time of the start, in nanoseconds.
+    start_nanos: u64,
+    started: std::time::Instant,
 }
 
 impl Clock {
     fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let began = u64::try_from(wall.as_nanos()).unwrap_or(0);
-        Self { began, since: std::time::Instant::now() }
+        let start_nanos = u64::try_from(wall.as_nanos()).unwrap_or(0);
+        Self { start_nanos, started: std::time::Instant::now() }
     }
 
     fn now(&self) -> Instant {
-        let run = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Instant::from_nanos(self.began.saturating_add(run))
+        let run = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Instant::from_nanos(self.start_nanos.saturating_add(run))
     }
 }
 
@@ -105,8 +106,8 @@ impl Daemon {
     /// [`SteerConfig::inventory`], or a function that also reads them elsewhere.
     ///
     /// # Errors
-    /// Returns the error of `read_inventory`, `Io` if it cannot listen, the error of reading the tables, or `Installed`
-    /// if they do not form a fabric.
+    /// Returns the error of `read_inventory`, the error of reading the tables, `Installed` if they do not form a
+    /// fabric, or `Io` if it cannot listen or start a thread.
     pub fn open(config: SteerConfig, read_inventory: ReadInventory) -> Result<Self, SteerError> {
         let inventory = read_inventory(&config)?;
         let fabric = Fabric::new(inventory.read_tables()?)?;
@@ -140,9 +141,9 @@ impl Daemon {
             outcomes,
             requests: RequestQueue::open(),
             events: VecDeque::new(),
-            happened: BTreeMap::new(),
+            event_counts: BTreeMap::new(),
             commands: BTreeMap::new(),
-            unread: BTreeMap::new(),
+            read_errors: BTreeMap::new(),
             clock,
             picture: Arc::default(),
             changed: true,
@@ -165,7 +166,7 @@ impl Daemon {
 
     /// Returns a handle with which other threads request ports for jobs.
     pub fn door(&self) -> Handle {
-        self.requests.door()
+        self.requests.handle()
     }
 
     /// Returns the engine.
@@ -215,7 +216,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Processes received data, does the work that is due, and waits for at most 20 ms.
+    /// Processes received data, does the work that is due, and waits for at most 40 ms.
     ///
     /// # Errors
     /// Returns `Io` if the socket fails or the state cannot be written.
@@ -236,15 +237,15 @@ impl Daemon {
             }
         }
         for router in self.leases.due(now) {
-            self.order(&router, Job::Renew { asked: now });
+            self.order(&router, Job::Renew { requested_at: now });
         }
         let epoch = self.leases.epoch(now);
         self.controller.set_lease(epoch, now);
         self.controller.handle_timeout(now);
         let steers = epoch.map(drop).ok_or_else(|| self.leases.other.clone());
-        let keep = |controller: &Controller| memory::write_jobs(&self.config, controller);
-        self.requests.answer(&mut self.controller, steers, now, keep)?;
-        self.act();
+        let save_jobs = |controller: &Controller| memory::write_jobs(&self.config, controller);
+        self.requests.answer(&mut self.controller, steers, now, save_jobs)?;
+        self.carry_out_actions();
         if now >= self.next_picture {
             self.next_picture = now + PICTURE_INTERVAL;
             let picture = View::of(self, now);
@@ -269,7 +270,9 @@ impl Daemon {
         }
         match result {
             Done::Released => {}
-            Done::Renewed { asked, result: Ok(()) } => self.leases.granted(&router, asked),
+            Done::Renewed { requested_at, result: Ok(()) } => {
+                self.leases.granted(&router, requested_at)
+            }
             Done::Renewed { result: Err(error), .. } => {
                 for name in self.leases.refused(&router, &error, now) {
                     self.order(&name, Job::Release);
@@ -281,7 +284,7 @@ impl Daemon {
                 self.controller.handle_answer(id, result, now);
             }
             Done::Read(Ok(read)) => {
-                self.unread.remove(&router);
+                self.read_errors.remove(&router);
                 if self.controller.handle_tables(read, now).is_err() {
                     self.read_fabric(now);
                 }
@@ -289,7 +292,7 @@ impl Daemon {
             Done::Read(Err(error)) => {
                 let text =
                     format!("its tables cannot be read: {error}; the last known tables are kept");
-                if self.unread.insert(router.clone(), text.clone()).is_none() {
+                if self.read_errors.insert(router.clone(), text.clone()).is_none() {
                     self.record(Event {
                         at: now.as_nanos(),
                         what: EventKind::Silent,
@@ -321,8 +324,8 @@ impl Daemon {
         }
     }
 
-    /// Carries out the engine's orders, and records its events.
-    fn act(&mut self) {
+    /// Carries out the engine's actions and records its events.
+    fn carry_out_actions(&mut self) {
         while let Some(action) = self.controller.poll_action() {
             self.changed = true;
             let dry = self.config.dry_run;
@@ -355,7 +358,7 @@ impl Daemon {
         let what = format!("{what:?}").to_lowercase();
         tracing::info!(what, router, port, id, "{text}");
         self.changed = true;
-        *self.happened.entry(event.what).or_default() += 1;
+        *self.event_counts.entry(event.what).or_default() += 1;
         self.events.push_back(event);
         if self.events.len() > MAX_EVENTS {
             self.events.pop_front();

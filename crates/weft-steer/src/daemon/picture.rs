@@ -143,11 +143,15 @@ impl View {
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
             jobs: controller.jobs().iter().map(job).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
-            happened: daemon.happened.iter().map(|(&what, &count)| (kind(what), count)).collect(),
+            happened: daemon
+                .event_counts
+                .iter()
+                .map(|(&what, &count)| (kind(what), count))
+                .collect(),
             listening: daemon.listening().map(|at| at.to_string()).unwrap_or_default(),
             heard: daemon.collector.counters(),
             refused: daemon.collector.refused().map(RefusedView::from).collect(),
-            unread: daemon.unread.clone(),
+            unread: daemon.read_errors.clone(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Work at routers, which takes time: two threads for each router, so that a router that hangs delays only itself, and
-//! reading tables or waiting for a change does not let the lease expire.
+//! The threads that run commands on routers. Each router has two: a router that hangs delays only itself, and its lease
+//! is renewed while its tables are read or a change is awaited.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -15,8 +15,8 @@ use crate::{Change, Lease, Refusal, RouterEntry, SteerError};
 pub(super) enum Job {
     /// Read its tables.
     Read,
-    /// Acquire or renew the lease, which is requested at this time.
-    Renew { asked: Instant },
+    /// Acquire or renew the lease; the time of the request.
+    Renew { requested_at: Instant },
     /// Release the lease after all changes that were ordered.
     Release,
     /// Make the change of this move. With `dry`, only report the commands.
@@ -31,10 +31,11 @@ pub(super) struct Outcome {
     pub(super) result: Done,
 }
 
+/// The result of a request, by its kind.
 #[derive(Debug)]
 pub(super) enum Done {
     Read(Result<Router, SteerError>),
-    Renewed { asked: Instant, result: Result<(), SteerError> },
+    Renewed { requested_at: Instant, result: Result<(), SteerError> },
     Released,
     Changed { id: u64, commands: Vec<String>, result: Result<(), SteerError> },
 }
@@ -61,16 +62,16 @@ impl Worker {
         lease: Lease,
         outcomes: Sender<Outcome>,
     ) -> Result<Self, SteerError> {
-        let ((jobs, ordered), (leases, asked)) = (channel(), channel());
+        let ((jobs, job_queue), (leases, lease_queue)) = (channel(), channel());
         let names = [router.name.clone(), format!("{}-lease", router.name)];
         let [worker, holder] = names.map(|name| thread::Builder::new().name(name));
-        let (at, held, told) = (router.clone(), lease.clone(), outcomes.clone());
+        let (entry, lease_copy, sender) = (router.clone(), lease.clone(), outcomes.clone());
         holder
-            .spawn(move || hold(&at, &held, &asked, &told))
+            .spawn(move || run_lease(&entry, &lease_copy, &lease_queue, &sender))
             .map_err(SteerError::io("start a thread"))?;
-        let last = leases.clone();
+        let releases = leases.clone();
         worker
-            .spawn(move || work(&router, &lease, &ordered, &last, &outcomes))
+            .spawn(move || run_jobs(&router, &lease, &job_queue, &releases, &outcomes))
             .map_err(SteerError::io("start a thread"))?;
         Ok(Self { jobs, leases })
     }
@@ -82,15 +83,20 @@ impl Worker {
     }
 }
 
-/// Acquires, renews and releases the lease.
-fn hold(router: &RouterEntry, lease: &Lease, asked: &Receiver<Job>, outcomes: &Sender<Outcome>) {
-    while let Ok(mut job) = asked.recv() {
+/// Runs the thread of the lease: acquires, renews and releases it.
+fn run_lease(
+    router: &RouterEntry,
+    lease: &Lease,
+    queue: &Receiver<Job>,
+    outcomes: &Sender<Outcome>,
+) {
+    while let Ok(mut job) = queue.recv() {
         // A later request replaces a renewal: a slow router does not get repeated renewals.
-        while let (Job::Renew { .. }, Ok(next)) = (&job, asked.try_recv()) {
+        while let (Job::Renew { .. }, Ok(next)) = (&job, queue.try_recv()) {
             job = next;
         }
-        let result = if let Job::Renew { asked } = job {
-            Done::Renewed { asked, result: lease.renew(router) }
+        let result = if let Job::Renew { requested_at } = job {
+            Done::Renewed { requested_at, result: lease.renew(router) }
         } else {
             // A lease that cannot be released expires.
             let _ = lease.release(router);
@@ -102,8 +108,8 @@ fn hold(router: &RouterEntry, lease: &Lease, asked: &Receiver<Job>, outcomes: &S
     }
 }
 
-/// Reads tables and makes changes.
-fn work(
+/// Runs the thread of jobs: reads tables and makes changes.
+fn run_jobs(
     router: &RouterEntry,
     lease: &Lease,
     jobs: &Receiver<Job>,
@@ -115,7 +121,7 @@ fn work(
             Job::Read => Done::Read(router.read()),
             Job::Change { id, change, dry } => {
                 let mut commands = vec![];
-                let result = make(router, lease, &change, dry, &mut commands);
+                let result = apply(router, lease, &change, dry, &mut commands);
                 Done::Changed { id, commands, result }
             }
             // A change renews the lease, so the lease is released after earlier changes.
@@ -130,8 +136,11 @@ fn work(
     }
 }
 
-/// Plans a change, carries it out and waits until the kernel shows it.
-fn make(
+/// Plans a change, carries it out and waits until the kernel shows it. Stores the planned commands in `commands`.
+///
+/// # Errors
+/// Returns the error of the failed step, or `Refused` for a dry run.
+fn apply(
     router: &RouterEntry,
     lease: &Lease,
     change: &Change,
@@ -176,10 +185,10 @@ mod tests {
         let (sender, outcomes) = channel();
         let lease = Lease::new("a/1/2", Duration::from_secs(15));
         let worker = Worker::start(router, lease, sender).unwrap();
-        let asked = Instant::from_nanos(7);
-        assert!(worker.order(Job::Read) && worker.order(Job::Renew { asked }));
+        let requested_at = Instant::from_nanos(7);
+        assert!(worker.order(Job::Read) && worker.order(Job::Renew { requested_at }));
         let first = outcomes.recv_timeout(Duration::from_secs(20)).map(|it| it.result);
-        // The reader may end, whatever its result is.
+        // The thread that reads tables ends now; its result does not matter.
         drop(File::options().read(true).write(true).open(&pipe).unwrap());
         std::fs::remove_file(&pipe).unwrap();
         for end in ["lease", "lease.lock"] {
@@ -187,7 +196,7 @@ mod tests {
         }
         // Without root the renewal fails; the test checks only that it did not wait.
         assert!(
-            matches!(&first, Ok(Done::Renewed { asked: then, .. }) if *then == asked),
+            matches!(&first, Ok(Done::Renewed { requested_at: then, .. }) if *then == requested_at),
             "{first:?}"
         );
     }

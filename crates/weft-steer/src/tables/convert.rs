@@ -20,8 +20,12 @@ const UNKNOWN_SPEED: BitRate = BitRate::gbps(10).expect("ten is not zero");
 /// has all other states).
 const UNREACHABLE_STATES: [&str; 3] = ["INCOMPLETE", "FAILED", "NONE"];
 
+/// Converts a router's tables.
+///
+/// # Errors
+/// Returns `Answer` for a route that cannot be converted.
 pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, SteerError> {
-    let mut groups = Groups { shown, objects: objects(shown), done: BTreeMap::new() };
+    let mut groups = Groups { shown, objects: objects(shown), groups: BTreeMap::new() };
     let mut best: BTreeMap<&str, &RouteEntry> = BTreeMap::new();
     for route in &shown.routes {
         // Among routes to a prefix the kernel uses the lowest metric, the first among equals.
@@ -66,20 +70,21 @@ pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, Steer
             .filter(|link| link.link_type == "ether")
             .map(|link| port(entry, shown, link))
             .collect(),
-        groups: groups.done.into_values().collect(),
+        groups: groups.groups.into_values().collect(),
         routes,
     })
 }
 
 fn port(entry: &RouterEntry, shown: &Shown, link: &Link) -> Port {
     let known = entry.ports.iter().find(|port| port.name == link.ifname);
-    let says = shown.speeds.iter().find(|(device, _)| *device == link.ifname);
-    let says = says.and_then(|&(_, megabits)| BitRate::bps(megabits.saturating_mul(1_000_000)));
+    let reported = shown.speeds.iter().find(|(device, _)| *device == link.ifname);
+    let reported =
+        reported.and_then(|&(_, megabits)| BitRate::bps(megabits.saturating_mul(1_000_000)));
     let has = |flag: &str| link.flags.iter().any(|it| it == flag);
     Port {
         name: link.ifname.clone(),
         ifindex: link.ifindex,
-        speed: known.and_then(|port| port.speed).or(says).unwrap_or(UNKNOWN_SPEED),
+        speed: known.and_then(|port| port.speed).or(reported).unwrap_or(UNKNOWN_SPEED),
         state: if !has("UP") {
             PortState::Down
         } else if has("NO-CARRIER") || link.operstate == "LOWERLAYERDOWN" {
@@ -95,11 +100,12 @@ fn objects(shown: &Shown) -> BTreeMap<u32, &NextHopObject> {
     shown.nexthops.iter().map(|object| (object.id, object)).collect()
 }
 
-/// Groups that routes use: one for each nexthop object, and one per multipath route, named by its prefix.
+/// The groups that routes use: one for each nexthop object, named by its id, and one for each other route, named by its
+/// prefix.
 struct Groups<'a> {
     shown: &'a Shown,
     objects: BTreeMap<u32, &'a NextHopObject>,
-    done: BTreeMap<String, Group>,
+    groups: BTreeMap<String, Group>,
 }
 
 impl Groups<'_> {
@@ -124,7 +130,7 @@ impl Groups<'_> {
         }
         let kind = if members.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };
         let name = route.dst.clone();
-        self.done.insert(name.clone(), Group { name: name.clone(), kind, members });
+        self.groups.insert(name.clone(), Group { name: name.clone(), kind, members });
         Ok(Some(Target::Group(name)))
     }
 
@@ -140,7 +146,7 @@ impl Groups<'_> {
 
     fn object(&mut self, id: u32) -> Result<Target, AnswerFault> {
         let name = id.to_string();
-        if self.done.contains_key(&name) {
+        if self.groups.contains_key(&name) {
             return Ok(Target::Group(name));
         }
         let object = *self.objects.get(&id).ok_or(AnswerFault::NoObject(id))?;
@@ -158,7 +164,7 @@ impl Groups<'_> {
             (_, Some("resilient")) => GroupKind::Resilient { buckets: self.buckets(id, &ids)? },
             (..) => GroupKind::HashThreshold,
         };
-        self.done.insert(name.clone(), Group { name: name.clone(), kind, members });
+        self.groups.insert(name.clone(), Group { name: name.clone(), kind, members });
         Ok(Target::Group(name))
     }
 

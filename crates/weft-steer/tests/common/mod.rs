@@ -80,18 +80,18 @@ impl Taps {
     }
 
     /// Records the links on which the flows leave routers.
-    fn look(&self, fabric: &Fabric, seen: &mut BTreeMap<Flow, BTreeSet<LinkId>>) {
+    fn capture(&self, fabric: &Fabric, seen: &mut BTreeMap<Flow, BTreeSet<LinkId>>) {
         let mut packet = [0; 64];
         for (name, socket) in &self.0 {
             let router = fabric.find(name).unwrap();
             loop {
-                let mut room = [IoSliceMut::new(&mut packet)];
+                let mut buffers = [IoSliceMut::new(&mut packet)];
                 let flags = MsgFlags::MSG_DONTWAIT;
-                let message = match recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut room, None, flags)
-                {
-                    Err(Errno::EAGAIN) => break,
-                    message => message.unwrap(),
-                };
+                let message =
+                    match recvmsg::<LinkAddr>(socket.as_raw_fd(), &mut buffers, None, flags) {
+                        Err(Errno::EAGAIN) => break,
+                        message => message.unwrap(),
+                    };
                 let Some(from) = message.address else { continue };
                 if from.pkttype() != libc::PACKET_OUTGOING {
                     continue;
@@ -186,9 +186,9 @@ pub fn mispredicted(
     let mut seen: BTreeMap<Flow, BTreeSet<LinkId>> =
         flows.iter().map(|&flow| (flow, BTreeSet::new())).collect();
     let deadline = Instant::now() + Duration::from_secs(20);
-    for some in flows.chunks(200) {
+    for chunk in flows.chunks(200) {
         loop {
-            let missing: Vec<Flow> = some
+            let missing: Vec<Flow> = chunk
                 .iter()
                 .copied()
                 .filter(|flow| !seen[flow].is_superset(&predicted[flow]))
@@ -203,11 +203,11 @@ pub fn mispredicted(
                 missing.iter().all(|flow| seen[flow].is_superset(&predicted[flow]))
             };
             while Instant::now() < wave_end && !done(&seen) {
-                taps.look(fabric, &mut seen);
+                taps.capture(fabric, &mut seen);
             }
         }
     }
-    taps.look(fabric, &mut seen);
+    taps.capture(fabric, &mut seen);
     let wrong = flows.iter().filter(|flow| seen[flow] != predicted[flow]);
     wrong.map(|flow| (*flow, predicted[flow].clone(), seen[flow].clone())).collect()
 }

@@ -14,12 +14,11 @@ static INVENTORY: LazyLock<Inventory> = LazyLock::new(|| {
     toml::from_str(inventory).expect("it is one")
 });
 
-/// Reads a router's answer to the question for its tables, makes a fabric of it where it is one, and says
-/// whether it was understood.
+/// Parses a router's answer with its tables and builds a fabric from it. Returns `true` if the answer is valid.
 pub fn tables(bytes: &[u8]) -> bool {
     match INVENTORY.routers[0].understand(&String::from_utf8_lossy(bytes)) {
         Ok(router) => {
-            // What makes no fabric is refused by name, and no panic.
+            // Tables that do not form a fabric are refused with a message and cause no panic.
             if let Err(error) = Fabric::new(Installed { routers: vec![router] }) {
                 refused(&error.to_string());
             }
@@ -29,7 +28,7 @@ pub fn tables(bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads a configuration, and says whether it was one; what is written of it reads back.
+/// Parses a configuration and checks that it reads back as it is written. Returns `true` if it is valid.
 pub fn steer_config(bytes: &[u8]) -> bool {
     match SteerConfig::parse(&String::from_utf8_lossy(bytes)) {
         Ok(config) => {
@@ -41,8 +40,8 @@ pub fn steer_config(bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads a job's table, CSV or JSON, and says whether it was one; as JSON it reads back as it is, and as CSV where no name
-/// goes over lines.
+/// Parses a job's table, CSV or JSON, and checks that it reads back as JSON and, if no name contains a line break, as
+/// CSV. Returns `true` if it is a table.
 pub fn job_table(bytes: &[u8]) -> bool {
     let rows = match read_job_table(bytes) {
         Ok(rows) => rows,

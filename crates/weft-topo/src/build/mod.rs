@@ -53,7 +53,7 @@ pub enum BuildError {
     Topology(#[from] TopologyError),
 }
 
-/// Returns `Zero` for the first parameter that is zero.
+/// Returns the error `Zero` for the first parameter that is zero.
 fn at_least_one(parameters: &[(&'static str, u32)]) -> Result<(), BuildError> {
     match parameters.iter().find(|(_, value)| *value == 0) {
         Some(&(parameter, _)) => Err(BuildError::Zero { parameter }),
@@ -61,7 +61,7 @@ fn at_least_one(parameters: &[(&'static str, u32)]) -> Result<(), BuildError> {
     }
 }
 
-/// Returns the product of counts, as a number of nodes.
+/// Returns the product of counts, a number of nodes; the error `Topology` if it exceeds 32 bits.
 fn product(counts: &[u32]) -> Result<u32, BuildError> {
     let exact = counts.iter().try_fold(1u64, |all, &count| all.checked_mul(count.into()));
     let got = exact.unwrap_or(u64::MAX);
@@ -72,8 +72,8 @@ const fn gbps(giga: u64) -> BitRate {
     BitRate::gbps(giga).expect("a rate in this file is above zero")
 }
 
-/// Hopper's link latency (section 4.1; the public ns-3 topology file writes it as 1000 ns). The other
-/// papers give none, so every shape has it as default. It covers cable and switch together.
+/// Hopper's link latency (section 4.1; the public ns-3 topology file writes it as 1000 ns), the default of every shape,
+/// because the other papers give none. It is the sum of the delays of cable and switch.
 const LINK_LATENCY: Duration = Duration::from_micros(1);
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ fn in_every_shape_every_host_reaches_every_host() {
 }
 
 #[test]
-fn parameters_that_make_no_network_are_refused_by_name() {
+fn invalid_parameters_are_refused_by_name() {
     let error = |built: Result<Topology, BuildError>| built.unwrap_err().to_string();
     assert_eq!(
         error(LeafSpine { spines: 0, ..Default::default() }.build()),
@@ -195,7 +195,7 @@ fn parameters_that_make_no_network_are_refused_by_name() {
 
 /// Fuzzed scenarios found that such cables made sums of rates and delays overflow.
 #[test]
-fn cables_of_impossible_speed_or_length_are_refused() {
+fn cables_above_the_maximum_rate_or_delay_are_refused() {
     let fast = LeafSpine { host_rate: gbps(100_001), ..LeafSpine::default() }.build();
     let text = fast.unwrap_err().to_string();
     assert_eq!(text, "a cable carries 100001Gbps, more than the 100000Gbps it may");

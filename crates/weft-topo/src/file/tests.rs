@@ -35,12 +35,12 @@ fn hosts_come_first_and_every_node_keeps_the_number_of_the_file() {
 #[test]
 fn the_default_leaf_spine_is_the_public_reference_file_byte_for_byte() {
     let text = write_ns3(&LeafSpine::default().build().unwrap()).unwrap();
-    // ConWeave's `leaf_spine_128_100G_OS2.txt` without the remark that follows its links.
+    // ConWeave's `leaf_spine_128_100G_OS2.txt` without the comment that follows its links.
     assert_eq!((text.len(), CRC32.checksum(0, text.as_bytes())), (4765, 0xb009_9ac3));
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn a_written_topology_reads_back_unchanged() {
     for &kind in TopologyKind::ALL {
         let topology = kind.config().build().unwrap();
         let text = write_ns3(&topology).unwrap();
@@ -55,7 +55,7 @@ fn what_is_written_reads_back_the_same() {
 }
 
 #[test]
-fn a_remark_after_the_links_is_ignored_and_a_further_link_is_not() {
+fn a_comment_after_the_links_is_ignored_and_a_further_link_is_an_error() {
     assert!(read_ns3(&format!("{SMALL}topology from Hermes - originally 10Gbps\n\n")).is_ok());
     assert_eq!(
         error_of(&format!("{SMALL}\n0 2 100Gbps 1us 0\n")),
@@ -70,7 +70,7 @@ fn parallel_cables_cannot_be_written() {
 }
 
 #[test]
-fn an_error_names_line_and_what_was_found_and_expected() {
+fn an_error_names_its_line_the_text_found_and_the_text_expected() {
     for (text, want) in [
         ("", "line 1: found 0 fields, expected <nodes> <switches> <links>"),
         ("4 2\n", "line 1: found 2 fields, expected <nodes> <switches> <links>"),
@@ -127,7 +127,7 @@ fn an_error_in_a_link_names_its_line_too() {
 }
 
 #[test]
-fn an_endless_field_is_quoted_in_part() {
+fn a_long_field_is_quoted_in_part() {
     let text = format!("{} 2 3", "9".repeat(1_000_000));
     assert!(error_of(&text).len() < 100);
 }

@@ -19,9 +19,9 @@ pub struct TopologyBuilder {
 }
 
 impl TopologyBuilder {
-    /// Maximum number of nodes: eight times the largest network that is planned with Weft.
+    /// Maximum number of nodes, eight times that of the largest network that is planned with Weft.
     pub const MAX_NODES: u32 = 1 << 20;
-    /// Maximum number of cables; they take 128 MiB.
+    /// Maximum number of cables, which take 128 MiB.
     pub const MAX_CABLES: u32 = 1 << 22;
     /// Maximum rate of a cable, 100 Tb/s: the sum of a node's rates cannot overflow, and the time to
     /// send a byte does not round to zero.
@@ -65,7 +65,8 @@ impl TopologyBuilder {
     /// connect the same two nodes.
     ///
     /// # Errors
-    /// Returns `UnknownNode`, `SelfLoop`, `HostToHost`, `TooFast`, `TooLong` or `TooManyCables`.
+    /// Returns `UnknownNode`, `SelfLoop` or `HostToHost` for invalid ends, `TooFast` above [`Self::MAX_RATE`],
+    /// `TooLong` above [`Self::MAX_PROPAGATION`], `TooManyCables` above [`Self::MAX_CABLES`].
     pub fn connect(
         &mut self,
         a: NodeId,
@@ -111,7 +112,7 @@ impl TopologyBuilder {
     /// Returns the finished network.
     ///
     /// # Errors
-    /// Returns `LonelyHost` or `LonelySwitch` if a node is not connected.
+    /// Returns `LonelyHost` if a host has no cable, `LonelySwitch` if a switch reaches no host.
     pub fn build(self) -> Result<Topology, TopologyError> {
         let (first_port, ports) = number_ports(self.nodes, &self.cables);
         let mut topology = Topology {
@@ -133,7 +134,8 @@ impl TopologyBuilder {
     }
 }
 
-/// Returns each node's outgoing links in the order in which their cables were added, as offsets and list.
+/// Returns each node's outgoing links in the order in which their cables were added: an offset into the list for each
+/// node, and the list.
 fn number_ports(nodes: u32, cables: &[Cable]) -> (Vec<u32>, Vec<LinkId>) {
     let mut first = vec![0u32; nodes as usize + 1];
     for end in cables.iter().flat_map(|cable| cable.ends) {
@@ -201,7 +203,7 @@ fn components(topology: &Topology) -> Vec<u8> {
     planes.into_iter().flatten().collect()
 }
 
-/// An error of [`TopologyBuilder`]: the nodes and cables are no network.
+/// An error of [`TopologyBuilder`]: the nodes and cables do not form a valid network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {

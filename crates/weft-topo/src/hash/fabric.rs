@@ -8,8 +8,8 @@ use super::{FiveTuple, Function, HashAlgorithm, linux, modulo, rotate_right};
 /// A hash function, precomputed so that it is cheap at every hop.
 ///
 /// An affine hash of a tuple of fixed length is `H(seed, tuple) = C ^ Z(seed) ^ T0[byte 0] ^ … ^
-/// T12[byte 12]`: `C` is the hash of thirteen zero bytes under seed 0, `Z` the change a seed makes
-/// to it, and each table the change its byte makes. [`base`](Self::base) is everything but `Z`,
+/// T12[byte 12]`: `C` is the hash of thirteen zero bytes under seed 0, `Z` the change that a seed makes
+/// to it, and each table the change that its byte makes. [`base`](Self::base) is the hash without `Z`,
 /// computed once for each packet; a [`SwitchSalt`] is `Z` and the switch's rotation, computed once
 /// for each switch; [`select`](Self::select) is an XOR, a rotation and a modulus. For a CRC `Z(seed)`
 /// is the seed shifted through thirteen zero bytes, which is not the seed itself: the result is the
@@ -39,7 +39,7 @@ pub struct SwitchSalt {
     rotate: u32,
 }
 
-/// The choice of one switch with an affine hash, as [`FabricHash::choice`] returns it.
+/// The choice function of one switch with an affine hash, as [`FabricHash::choice`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchChoice {
     salt: SwitchSalt,
@@ -58,7 +58,7 @@ impl SwitchChoice {
 }
 
 impl FabricHash {
-    /// Precomputes `algorithm`; an affine function has 13 KiB of tables.
+    /// Returns `algorithm` in its precomputed form; an affine function has 13 KiB of tables.
     pub fn new(algorithm: HashAlgorithm) -> Self {
         let kind = match algorithm.function() {
             Function::Affine { width, hash } => {
@@ -70,7 +70,7 @@ impl FabricHash {
         Self { algorithm, kind }
     }
 
-    /// Returns the function.
+    /// Returns the hash algorithm.
     pub const fn algorithm(&self) -> HashAlgorithm {
         self.algorithm
     }
@@ -97,8 +97,8 @@ impl FabricHash {
         }
     }
 
-    /// Returns the choice of a switch with this salt, from a packet's base alone; `None` if the hash is
-    /// not affine and needs the tuple.
+    /// Returns the choice function of a switch with this salt, whose only input is a packet's base; `None` if the hash
+    /// is not affine, because then the choice requires the tuple.
     #[inline]
     pub fn choice(&self, salt: SwitchSalt) -> Option<SwitchChoice> {
         match self.kind {

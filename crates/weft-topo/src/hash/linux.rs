@@ -66,7 +66,7 @@ pub fn multipath_hash(policy: Policy, seed: u32, tuple: &FiveTuple) -> u32 {
     Keyed::new(policy, seed, tuple.protocol).hash(tuple)
 }
 
-/// Returns [`multipath_hash`] for an IPv6 packet.
+/// Returns [`multipath_hash`] of an IPv6 packet.
 pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     let all = Fields::FIVE_TUPLE;
     let labelled = Fields(Fields::SRC | Fields::DST | Fields::PROTOCOL | Fields::FLOW_LABEL);
@@ -97,12 +97,12 @@ pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     let words = bytes.as_chunks::<8>().0;
     let hash = words.iter().fold(before, |hash, word| hash.word(u64::from_le_bytes(*word)));
     #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
-    let hash = (hash.finish(FLOW_KEYS6) as u32).max(1);
+    let hash = (hash.finish(FLOW_KEY_WORDS6) as u32).max(1);
     (if twice { jhash_2words(hash, 0, 0) } else { hash }) >> 1
 }
 
-/// A router's hash for packets of one protocol. The words that these packets share, half of all, precede
-/// addresses and ports and are hashed once.
+/// A router's hash for packets of one protocol. Three of the six hashed words, which precede addresses and ports, are
+/// the same for all these packets and are hashed once.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed {
     fields: Fields,
@@ -125,7 +125,7 @@ impl Keyed {
         Self { fields, twice, before_ports: keyed }
     }
 
-    /// Returns [`multipath_hash`] for a tuple of the protocol.
+    /// Returns [`multipath_hash`] of a tuple whose protocol is that of [`Self::new`].
     #[inline]
     pub fn hash(&self, tuple: &FiveTuple) -> u32 {
         let hash = self.flow_hash(&self.fields.select(tuple));
@@ -142,12 +142,12 @@ impl Keyed {
         let ports = u64::from(p) << 32 | u64::from(q) << 48;
         let hash = self.before_ports.word(ports).word(u64::from(a) << 32).word(u64::from(b));
         #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
-        let hash = hash.finish(FLOW_KEYS) as u32;
+        let hash = hash.finish(FLOW_KEY_WORDS) as u32;
         hash.max(1)
     }
 }
 
-/// Returns the first of `count` equal members whose threshold is at or above `hash`.
+/// Returns the index of the first of `count` equal members whose threshold is above `hash`, a number of 31 bits.
 ///
 /// # Panics
 /// Panics if `count` is zero.
@@ -158,20 +158,20 @@ pub fn select(hash: u32, count: usize) -> usize {
         // The thresholds are integers without rounding.
         return ((u64::from(hash) * count) >> 31) as usize;
     }
-    // Rounding moves a threshold by at most one half, so the guess is wrong by at most one.
-    let guess = (u64::from(hash) * count) >> 31;
-    let index = if u64::from(hash) >= threshold(guess + 1, count) {
-        guess + 1
-    } else if u64::from(hash) < threshold(guess, count) {
-        guess - 1
+    // Rounding moves a threshold by at most one half, so the estimate differs from the index by at most one.
+    let estimate = (u64::from(hash) * count) >> 31;
+    let index = if u64::from(hash) >= threshold(estimate + 1, count) {
+        estimate + 1
+    } else if u64::from(hash) < threshold(estimate, count) {
+        estimate - 1
     } else {
-        guess
+        estimate
     };
     usize::try_from(index).expect("below `count`")
 }
 
-/// Returns the member for `hash` among members with weights, in the kernel's order; `None` if all
-/// weights are zero. A member that is down has weight zero.
+/// Returns the index of the first member of non-zero weight whose threshold is above `hash`, a number of 31 bits.
+/// `weights` are in the kernel's order; a member that is down has weight zero. Returns `None` if all weights are zero.
 pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
     let total: u64 = weights.iter().copied().map(u64::from).sum();
     let mut so_far = 0;
@@ -181,8 +181,9 @@ pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
     })
 }
 
-/// Returns one more than the upper bound of the members that hold `part` of `total` weight, rounded half
-/// up. The router takes the first member whose threshold is above the hash.
+/// Returns the threshold of the member up to which weights sum to `part` of `total`: `2^31 · part / total`, rounded
+/// half up, which is one more than the kernel's inclusive upper bound. The router takes the first member whose
+/// threshold is above the hash.
 ///
 /// # Panics
 /// Panics if `total` is zero.
@@ -190,10 +191,10 @@ pub const fn threshold(part: u64, total: u64) -> u64 {
     ((part << 31) + total / 2) / total
 }
 
-/// Number of 64-bit words of the kernel's flow keys that are hashed.
-const FLOW_KEYS: u64 = 6;
-/// The same number with IPv6 addresses, each twelve bytes longer.
-const FLOW_KEYS6: u64 = 9;
+/// Number of 64-bit words of the kernel's flow keys that are hashed, with IPv4 addresses.
+const FLOW_KEY_WORDS: u64 = 6;
+/// Number of these words with IPv6 addresses, each twelve bytes longer.
+const FLOW_KEY_WORDS6: u64 = 9;
 
 fn sorted<T: Ord>(a: T, b: T) -> (T, T) {
     if b < a { (b, a) } else { (a, b) }

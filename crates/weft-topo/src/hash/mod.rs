@@ -6,8 +6,8 @@
 //!
 //! *Affine* (over GF(2)) means `H(x ^ y ^ z) = H(x) ^ H(y) ^ H(z)`: all CRCs, folds and Toeplitz.
 //! In these functions a change of the header determines the change of the hash for every seed, so equal
-//! functions at two tiers polarise unless the tiers take different bits. Therefore there is `rotate`,
-//! the offset at which real ASICs take a bit field (Broadcom's RTAG7).
+//! functions at two tiers polarise unless the tiers take different bits. [`SwitchHash::rotate`] models the offset at
+//! which switch ASICs take a bit field of the hash (Broadcom's RTAG7).
 
 pub mod crc;
 pub mod linux;
@@ -96,8 +96,8 @@ impl SwitchHash {
         }
     }
 
-    /// Returns the index of the link among links with weights; `None` if all weights are zero. A switch
-    /// chip gives a link of weight `w` `w` consecutive entries of its group; Linux moves its thresholds.
+    /// Returns the index of the link that the packet takes among links with weights; `None` if all weights are zero. In
+    /// a switch chip a link of weight `w` has `w` consecutive entries of its group; Linux sets thresholds by weight.
     pub fn select_weighted(&self, tuple: &FiveTuple, weights: &[u32]) -> Option<usize> {
         let value = self.value(tuple);
         if let Function::Linux(_) = self.algorithm.function() {
@@ -121,7 +121,7 @@ const fn rotate_right(value: u32, bits: u32, width: u32) -> u32 {
     if width == 32 {
         return value.rotate_right(bits);
     }
-    // A 16-bit value that is repeated in both halves of 32 bits rotates within 16 bits.
+    // A rotation of 32 bits whose halves are equal is a rotation of each half within 16 bits.
     (value | value << 16).rotate_right(bits) & 0xffff
 }
 

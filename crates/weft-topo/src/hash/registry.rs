@@ -46,8 +46,8 @@ const fn affine(width: u32, hash: fn(u32, &[u8]) -> u32) -> Function {
 }
 
 impl HashAlgorithm {
-    /// Returns `true` if the function is affine over GF(2): then the change of the header alone
-    /// determines how the choice among 2^k links changes.
+    /// Returns `true` if the function is affine over GF(2): then the change of the header alone determines the change
+    /// of the choice among 2^k links.
     pub const fn is_affine(self) -> bool {
         matches!(self.function(), Function::Affine { .. })
     }

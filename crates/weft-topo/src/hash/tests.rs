@@ -29,7 +29,7 @@ fn xor(a: FiveTuple, b: FiveTuple) -> FiveTuple {
 
 const ZEROS: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
 
-/// Returns the number of pairs, of 2,000 random pairs, with `f(a ^ b) = f(a) ^ f(b) ^ f(0)`.
+/// Returns the number of pairs with `f(a ^ b) = f(a) ^ f(b) ^ f(0)`, of 2,000 random pairs.
 fn affine_pairs(f: impl Fn(&FiveTuple) -> u32) -> u32 {
     let mut rng = Seed(1).child("pairs", 0).rng();
     (0..2_000)
@@ -147,7 +147,7 @@ fn weights_divide_flows_in_their_proportion() {
 }
 
 #[test]
-fn names_read_back_and_a_typo_is_answered() {
+fn names_parse_back_and_a_typo_gets_a_suggestion() {
     for &algorithm in HashAlgorithm::ALL {
         assert_eq!(algorithm.name().parse(), Ok(algorithm));
     }

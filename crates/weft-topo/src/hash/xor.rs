@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folds_are_what_a_hand_computes() {
+    fn folds_equal_values_computed_by_hand() {
         assert_eq!(xor16(0, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x1234 ^ 0x00ff ^ 0x8000);
         assert_eq!(xor16(0x1_0001, &[]), 1);
         // 0xbb3d is the check value of CRC-16/ARC; the bytes '1'..='9' fold to 0x31.

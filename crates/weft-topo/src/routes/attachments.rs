@@ -49,7 +49,7 @@ impl Attachments {
         self.switches[range.clone()].iter().copied().zip(self.down[range].iter().copied())
     }
 
-    /// Returns the cables from `switch` to `host`, of which there is at least one.
+    /// Returns the links of the live cables from `switch` to `host`; empty if there is none.
     pub(super) fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
         let range = self.range(host);
         let leaves = &self.switches[range.clone()];

@@ -83,7 +83,7 @@ impl Search {
 /// A pool of sets of links, each stored once.
 pub(super) struct Sets {
     pub(super) pool: Vec<LinkId>,
-    /// For each switch, the offset in `pool` of the set with this fingerprint.
+    /// The offset in `pool` of each switch's sets, by switch, then by fingerprint.
     known: Vec<BTreeMap<u64, u32>>,
 }
 
@@ -92,7 +92,8 @@ impl Sets {
         Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
     }
 
-    /// Adds sets of up to `max_len` links, at equal distances, and returns the offset of the first.
+    /// Adds sets of at most `max_len` links, each in a slot of `1 + max_len` entries, and returns the offset of the
+    /// first.
     pub(super) fn add_row<'a>(
         &mut self,
         sets: impl Iterator<Item = &'a [LinkId]>,
@@ -108,7 +109,7 @@ impl Sets {
     }
 
     fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
-        // The fingerprint is FNV-1a; a set whose fingerprint is taken gets the next free one.
+        // The fingerprint is FNV-1a. A set whose fingerprint another set has gets the next free number.
         let mut fingerprint = Fnv1a::new().with(links.iter().map(|link| link.0)).finish();
         let known = &mut self.known[switch as usize];
         while let Some(&start) = known.get(&fingerprint) {

@@ -15,7 +15,7 @@ impl Routes {
     /// empty.
     pub fn install_host_route(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
         assert!(!links.is_empty(), "a route has a next hop");
-        let group = self.group_alone(destination);
+        let group = self.single_host_group(destination);
         let start = narrow(self.sets.len());
         self.sets.push(LinkId(narrow(links.len())));
         self.sets.extend_from_slice(links);
@@ -24,7 +24,7 @@ impl Routes {
     }
 
     /// Returns a group that has only this host: the host's group, or a new one with the same routes.
-    fn group_alone(&mut self, host: NodeId) -> u32 {
+    fn single_host_group(&mut self, host: NodeId) -> u32 {
         let old = self.group(host);
         let hosts = || self.destinations.iter().filter(|other| other.group == old);
         if hosts().nth(1).is_none() {

@@ -29,7 +29,7 @@ fn small() -> Vec<Topology> {
     .collect()
 }
 
-/// Returns switches connected at random, with hosts of one or two ports: detours, rings, lateral links.
+/// Returns a network of randomly connected switches with detours, rings and lateral links; hosts have one or two ports.
 fn random_network(rng: &mut Rng) -> Topology {
     let (hosts, rate) = (6, BitRate::gbps(100).unwrap());
     let mut network = TopologyBuilder::new(hosts).unwrap();
@@ -52,7 +52,8 @@ fn random_network(rng: &mut Rng) -> Topology {
     network.build().unwrap()
 }
 
-/// Returns the number of cables from `source` to every node over live links, not through a host; plain search.
+/// Returns the number of cables from `source` to every node over live links, not through a host: a breadth-first
+/// search that shares no code with [`Routes`].
 fn distances(topology: &Topology, failures: &Failures, source: NodeId) -> Vec<Option<usize>> {
     let mut distance = vec![None; topology.nodes() as usize];
     distance[source.index()] = Some(0);
@@ -120,7 +121,7 @@ fn random_failures(topology: &Topology, rng: &mut Rng) -> Failures {
 }
 
 #[test]
-fn whatever_fails_routes_are_the_shortest_live_paths_and_all_of_them() {
+fn after_any_failures_routes_are_all_the_shortest_live_paths() {
     let mut rng = Seed(11).child("failures", 0).rng();
     let random: Vec<_> = (0..40).map(|_| random_network(&mut rng)).collect();
     for topology in small().into_iter().chain(random) {
@@ -173,7 +174,7 @@ fn a_dual_port_host_with_a_dead_port_is_reached_by_the_other_plane_only() {
 }
 
 #[test]
-fn spines_of_a_rail_fabric_turn_to_the_leaf_that_still_has_the_host() {
+fn spines_of_a_rail_fabric_route_to_the_leaf_that_still_reaches_the_host() {
     let rail = Rail::default();
     let topology = rail.build().unwrap();
     let destination = rail.host(1, 5, 3);

@@ -1,13 +1,15 @@
-//! The properties of every topology file. The mutation test and the fuzz target both call
-//! this.
+//! The properties of every topology file, for the mutation test and the fuzz target.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_topo::{Failures, NodeId, Routes, read_ns3, write_ns3};
 
-/// Routes are computed for networks up to this many nodes.
-const ROUTED: u32 = 64;
+/// Maximum number of nodes of a network whose routes are computed.
+const MAX_ROUTED_NODES: u32 = 64;
 
-/// Reads a topology file, holds what a topology promises, and says whether it was one.
+/// Reads a topology file, checks the properties of the topology, and returns `true` if the file was valid.
+///
+/// # Panics
+/// Panics if a property does not hold.
 pub fn topology(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let topology = match read_ns3(&text) {
@@ -25,7 +27,7 @@ pub fn topology(bytes: &[u8]) -> bool {
         assert_eq!(topology.link(link), again.link(link));
         assert_eq!(topology.link(link.reverse()).from, topology.link(link).to);
     }
-    if topology.nodes() <= ROUTED
+    if topology.nodes() <= MAX_ROUTED_NODES
         && let Ok(routes) = Routes::compute(&topology, &Failures::none())
     {
         for host in topology.host_ids() {

@@ -16,7 +16,7 @@ pub(crate) trait Settings {
     }
 }
 
-/// A table of settings in [`TransportConfig`](crate::TransportConfig) that is a row's of a registry.
+/// The table of settings in [`TransportConfig`](crate::TransportConfig) that belongs to one row of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettingsTable {
     /// The key.
@@ -29,7 +29,7 @@ pub struct SettingsTable {
     pub module: &'static str,
 }
 
-/// Adds the settings of all rows to a structure, behind its own fields.
+/// Adds the settings of all rows to a structure, after its own fields.
 macro_rules! with_settings {
     ($($structure:tt)*) => {
         crate::path::policies! { crate::congestion::controls! crate::config::rows::add_fields! { $($structure)* } }
@@ -50,32 +50,32 @@ macro_rules! add_fields {
         { $(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* } }
         {$(
             $policy:ident => $policy_module:ident, $policy_name:literal, $spread:ident, $policy_about:literal
-            $(, $key:ident: $settings:ident, $what:literal)?;
+            $(, $key:ident: $settings:ident, $doc:literal)?;
         )+}
         {$(
             $control:ident = $number:literal => $control_module:ident, $control_name:literal, $scope:ident,
-            $control_about:literal $(, $control_key:ident: $control_settings:ident, $control_what:literal)?;
+            $control_about:literal $(, $control_key:ident: $control_settings:ident, $control_doc:literal)?;
         )+}
     ) => {
         $(#[$meta])*
         pub struct $name {
             $($fields)*
-            $($(#[doc = $what] pub $key: crate::path::$settings,)?)+
-            $($(#[doc = $control_what] pub $control_key: crate::congestion::$control_settings,)?)+
+            $($(#[doc = $doc] pub $key: crate::path::$settings,)?)+
+            $($(#[doc = $control_doc] pub $control_key: crate::congestion::$control_settings,)?)+
         }
 
         impl $name {
-            /// The tables of settings that are a path policy's or a congestion control's.
+            /// The tables of settings that belong to a path policy or a congestion control.
             pub const SETTINGS: &'static [SettingsTable] = &[
                 $($(SettingsTable {
                     key: stringify!($key),
-                    about: $what,
+                    about: $doc,
                     structure: stringify!($settings),
                     module: concat!("path::", stringify!($policy_module)),
                 },)?)+
                 $($(SettingsTable {
                     key: stringify!($control_key),
-                    about: $control_what,
+                    about: $control_doc,
                     structure: stringify!($control_settings),
                     module: concat!("congestion::", stringify!($control_module)),
                 },)?)+
@@ -99,11 +99,11 @@ macro_rules! add_defaults {
         { $name:ident { $($fields:tt)* } }
         {$(
             $policy:ident => $policy_module:ident, $policy_name:literal, $spread:ident, $policy_about:literal
-            $(, $key:ident: $settings:ident, $what:literal)?;
+            $(, $key:ident: $settings:ident, $doc:literal)?;
         )+}
         {$(
             $control:ident = $number:literal => $control_module:ident, $control_name:literal, $scope:ident,
-            $control_about:literal $(, $control_key:ident: $control_settings:ident, $control_what:literal)?;
+            $control_about:literal $(, $control_key:ident: $control_settings:ident, $control_doc:literal)?;
         )+}
     ) => {
         $name {

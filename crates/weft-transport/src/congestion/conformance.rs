@@ -13,7 +13,7 @@ const BASE: Duration = Duration::from_micros(10);
 const PRODUCT: u32 = 100 * PACKET;
 
 impl AckSample {
-    /// Returns an ACK for this many packets of this size: nothing marked, nothing left in flight.
+    /// Returns an ACK of `packets` packets of `size` bytes each: none is marked, and none is left in flight.
     pub(super) fn of_packets(packets: u32, size: u32) -> Self {
         Self {
             now: Instant::EPOCH,
@@ -102,17 +102,17 @@ impl Loop {
 }
 
 /// Returns the controllers that react to feedback.
-fn moving() -> impl Iterator<Item = Kind> {
+fn reacting() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|&kind| kind != Kind::FixedWindow)
 }
 
 /// Returns the controllers that react to marks; Swift and TIMELY react to delay only.
-fn marked() -> impl Iterator<Item = Kind> {
-    moving().filter(|&kind| !matches!(kind, Kind::Swift | Kind::Timely))
+fn reacting_to_marks() -> impl Iterator<Item = Kind> {
+    reacting().filter(|&kind| !matches!(kind, Kind::Swift | Kind::Timely))
 }
 
 #[test]
-fn every_name_parses_back_and_says_what_it_does() {
+fn every_name_parses_back_and_has_a_description() {
     for &kind in Kind::ALL {
         assert_eq!(kind.name().parse(), Ok(kind));
         assert!(kind.about().len() > 20 && !kind.about().contains('\n'), "{kind}");
@@ -145,7 +145,7 @@ fn the_first_windows_of_all_paths_are_one_bandwidth_delay_product() {
     }
 }
 
-/// Random ACKs, absurd ones among them, losses and timeouts.
+/// Runs random ACKs, some with impossible values, losses and timeouts.
 #[test]
 fn the_window_stays_between_one_packet_and_two_products_and_the_rate_below_the_ports() {
     fn span(rng: &mut Rng) -> Option<Duration> {
@@ -177,12 +177,12 @@ fn the_window_stays_between_one_packet_and_two_products_and_the_rate_below_the_p
                         });
                     }
                 }
-                let least = it.controller.window();
-                let most = it.window();
+                let window = it.controller.window();
+                let permitted = it.window();
                 // The windows of 128 paths may add up to one packet.
                 let smallest = if kind.scope() == Scope::Path { PACKET / 128 } else { PACKET };
-                let within = least >= smallest && most <= 2 * PRODUCT;
-                assert!(within, "{kind}: {least} to {most} at {seed}/{step}");
+                let within = window >= smallest && permitted <= 2 * PRODUCT;
+                assert!(within, "{kind}: {window} to {permitted} at {seed}/{step}");
             }
         }
     }
@@ -190,7 +190,7 @@ fn the_window_stays_between_one_packet_and_two_products_and_the_rate_below_the_p
 
 #[test]
 fn an_empty_network_lets_the_window_grow_to_its_bound() {
-    for kind in moving() {
+    for kind in reacting() {
         let start = Loop::new(kind).window();
         let windows: Vec<_> =
             [0, 10, 100, 1000].map(|rounds| Loop::new(kind).after(rounds, 0, BASE)).into();
@@ -202,7 +202,7 @@ fn an_empty_network_lets_the_window_grow_to_its_bound() {
 
 #[test]
 fn sustained_marks_shrink_the_window_to_a_few_packets() {
-    for kind in marked() {
+    for kind in reacting_to_marks() {
         let mut it = Loop::new(kind);
         (0..100).for_each(|_| it.round_trip(0, BASE));
         let before = it.window();
@@ -222,7 +222,7 @@ fn more_marks_never_leave_a_larger_window() {
             sum + it.window() / 100
         })
     };
-    for kind in marked() {
+    for kind in reacting_to_marks() {
         let windows: Vec<_> = (0..=4).map(|marked| mean(kind, marked)).collect();
         assert!(windows.is_sorted_by(|a, b| a >= b), "{kind}: {windows:?}");
         assert!(windows[0] > 10 * windows[4], "{kind}: {windows:?}");
@@ -245,7 +245,7 @@ fn a_deeper_queue_never_leaves_a_larger_window() {
 
 #[test]
 fn losses_in_every_round_trip_shrink_the_window() {
-    for kind in moving() {
+    for kind in reacting() {
         let mut it = Loop::new(kind);
         (0..100).for_each(|_| it.round_trip(0, BASE));
         let before = it.window();
@@ -260,7 +260,7 @@ fn losses_in_every_round_trip_shrink_the_window() {
 
 #[test]
 fn timeouts_in_a_silent_network_leave_one_packet_in_a_round_trip() {
-    for kind in moving() {
+    for kind in reacting() {
         let mut it = Loop::new(kind);
         (0..100).for_each(|_| it.round_trip(0, BASE));
         let mut windows = vec![it.window()];
@@ -276,7 +276,7 @@ fn timeouts_in_a_silent_network_leave_one_packet_in_a_round_trip() {
 
 #[test]
 fn a_window_recovers_when_the_network_does() {
-    for kind in moving() {
+    for kind in reacting() {
         let mut it = Loop::new(kind);
         (0..12).for_each(|_| it.time_out());
         assert!(it.window() <= PACKET, "{kind}");

@@ -1,5 +1,5 @@
-//! The controllers of one connection: one, or one for each path. It keeps every path's window where the policies read
-//! it, and their sum.
+//! The controllers of one connection: one, or one for each path. They write each path's window to [`Paths`], where the
+//! policies read it, and keep the sum of the windows.
 
 use alloc::vec::Vec;
 

@@ -173,13 +173,13 @@ impl Controller {
 
     fn increase(&mut self) {
         let DcqcnConfig { fast_recovery, additive_increase, hyper_increase, .. } = *self.config;
-        let more = match self.increases.cmp(&fast_recovery) {
+        let step = match self.increases.cmp(&fast_recovery) {
             core::cmp::Ordering::Less => 0.0,
             core::cmp::Ordering::Equal => bps(additive_increase),
             core::cmp::Ordering::Greater => bps(hyper_increase),
         };
         self.increases = self.increases.saturating_add(1);
-        self.target = (self.target + more).min(self.line_rate);
+        self.target = (self.target + step).min(self.line_rate);
         self.rate = f64::midpoint(self.rate, self.target);
         self.increase_at += self.config.increase_interval;
         // Halving the distance never reaches the port's rate; a difference below one bit per second is ignored.
@@ -211,11 +211,11 @@ impl Congestion for Controller {
         self.window
     }
 
-    /// Returns no rate at the port's rate, where the port paces, unless no window limits the packets that would queue
-    /// before it.
+    /// Returns `None` at the port's rate, because the port itself paces then. Without a window it returns the port's
+    /// rate, because nothing else would limit the packets that queue at the port.
     fn rate(&self) -> Option<BitRate> {
-        let held = self.rate < self.line_rate || self.window == u32::MAX;
-        if held { BitRate::bps(whole(self.rate)) } else { None }
+        let limits = self.rate < self.line_rate || self.window == u32::MAX;
+        if limits { BitRate::bps(whole(self.rate)) } else { None }
     }
 
     fn timer(&self) -> Option<Instant> {
@@ -321,8 +321,7 @@ mod tests {
         close(controller.target, LINE);
     }
 
-    /// A notification every microsecond: alpha stays as near to one as the updates without notification left it, and
-    /// each cut takes about half.
+    /// alpha = (1 - g) alpha + g F, where F is one for an interval with a notification and zero otherwise (g = 1/256).
     #[test]
     fn alpha_follows_its_recurrence_step_by_step() {
         let mut controller = controller();
@@ -345,6 +344,8 @@ mod tests {
         close(controller.alpha, expected);
     }
 
+    /// A notification every microsecond: alpha stays as near to one as the updates without notification left it, and
+    /// each cut takes about half.
     #[test]
     fn notifications_within_four_microseconds_cut_once() {
         let mut controller = controller();

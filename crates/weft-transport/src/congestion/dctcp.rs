@@ -155,7 +155,7 @@ mod tests {
         // Alpha is near 0 + 0.1 / 16, of which half is taken, after one packet of growth.
         let expected = f64::from(before + 1000) * (1.0 - 0.1 / 16.0 / 2.0);
         let got = f64::from(controller.window());
-        assert!((got - expected).abs() < 0.002 * expected, "{got} for {expected}");
+        assert!((got - expected).abs() < 0.002 * expected, "{got}, expected {expected}");
     }
 
     #[test]

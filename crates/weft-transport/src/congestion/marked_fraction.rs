@@ -88,12 +88,12 @@ mod tests {
             assert_eq!(fraction.observe(&ack), Some(marked > 0));
             expected = expected * (15.0 / 16.0) + f64::from(marked) / 10.0 / 16.0;
             let alpha = f64::from(fraction.alpha()) / f64::from(ONE);
-            assert!((alpha - expected).abs() < 1e-4, "{alpha} for {expected}");
+            assert!((alpha - expected).abs() < 1e-4, "{alpha}, expected {expected}");
         }
     }
 
     #[test]
-    fn an_observation_window_is_what_was_in_flight_when_it_began() {
+    fn an_observation_window_covers_the_bytes_in_flight_when_it_began() {
         let mut fraction = MarkedFraction::new(0, 10_000);
         let ack = AckSample { in_flight: 20_000, ..AckSample::of_packets(4, 1000) };
         let ends: Vec<_> = (0..8).map(|_| fraction.observe(&ack).is_some()).collect();

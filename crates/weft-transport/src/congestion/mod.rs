@@ -36,7 +36,7 @@ pub struct AckSample {
     /// Number of those packets, for a connection, that were overtaken by more than the controller's
     /// [`Congestion::reordering_bound`].
     pub late_packets: u32,
-    /// The round trip of the echoed packet (t5 - t1), if it was in this scope.
+    /// The round trip of the echoed packet (t5 - t1), if the packet was in this scope.
     pub rtt: Option<Duration>,
     /// The part of `rtt` spent in the fabric: without (t3 - t2) and (t5 - t4) (BIFROST, appendix D).
     pub fabric_delay: Option<Duration>,
@@ -57,14 +57,15 @@ impl AckSample {
     }
 }
 
-/// A controller that limits the bytes in flight: at least one packet, at most two bandwidth-delay products
-/// ([`crate::TransportConfig::bdp`], or a packet if that is more); or that limits the rate, to at most the port's, and
-/// then the window may be any.
+/// A controller that limits the bytes in flight to at least one packet, over all paths, and at most two bandwidth-delay
+/// products ([`crate::TransportConfig::bdp`], or a packet if that is more); or one that limits the rate, to at most the
+/// port's, and may then have any window.
 pub trait Congestion: Debug {
     /// Processes an ACK of new packets.
     fn on_ack(&mut self, ack: &AckSample);
 
-    /// Processes the loss of a packet: later ones of the same path arrived. Called for each packet.
+    /// Processes the loss of a packet that later ones of its path, or the reordering window, revealed. Called for each
+    /// packet.
     fn on_loss(&mut self, now: Instant);
 
     /// Processes a packet's retransmission timeout. Called for each packet; many may time out at once.
@@ -128,9 +129,9 @@ fn initial_window(config: &TransportConfig) -> u32 {
     (bandwidth_delay_product(config) / u32::from(shares)).max(config.mtu.into())
 }
 
-/// Passes the table of controllers to a macro, behind what precedes it. A row is a controller's variant of [`Kind`] with
-/// its number, its module, its name, its scope and its description; then, where it has settings, their key in
-/// [`TransportConfig`], their type in that module, and their description.
+/// Passes the table of controllers to the macro `$then`, after the tokens `$before`. A row is a controller's variant of
+/// [`Kind`] with its number, its module, its name, its scope and its description; then, where it has settings, their
+/// key in [`TransportConfig`], their type in that module, and their description.
 ///
 /// The table is append-only: the number goes over the wire, so a row keeps it, and the number of a removed row stays
 /// unused.
@@ -154,7 +155,7 @@ pub(crate) use controls;
 macro_rules! congestion_controls {
     ({$(
         $kind:ident = $number:literal => $module:ident, $name:literal, $scope:ident, $about:literal
-        $(, $key:ident: $settings:ident, $what:literal)?;
+        $(, $key:ident: $settings:ident, $doc:literal)?;
     )+}) => {
         weft_units::registry! {
             /// The name of a controller. Its number is the `CC Type` on the wire.

@@ -15,8 +15,8 @@ use crate::TransportConfig;
 /// The first window that RFC 6928, section 2, always allows, bytes; or two packets, if that is more.
 const MIN_FIRST_WINDOW: u32 = 14_600;
 
-/// The first window of a connection that has the receiver for itself, and the window at which slow start has ended, in
-/// bandwidth-delay products: 3/2 and 2, the largest initial window of any control.
+/// The first window of a connection that has the receiver for itself, 3/2 bandwidth-delay products (the largest initial
+/// window of any control), and the window at which slow start has ended, 2.
 const FULL_WINDOW: (u32, u32) = (3, 2);
 const SLOW_START_END: u32 = 2;
 
@@ -26,8 +26,8 @@ pub(crate) struct Opening {
     window: u32,
     end: u32,
     /// The round trip of the empty network as configured, and the shortest one measured.
-    base: Duration,
-    least: Duration,
+    base_rtt: Duration,
+    min_rtt: Duration,
 }
 
 impl Opening {
@@ -38,19 +38,20 @@ impl Opening {
         let product = bandwidth_delay_product(config);
         let whole = product.saturating_mul(FULL_WINDOW.0) / FULL_WINDOW.1;
         let share = whole.checked_shr(sharers.into()).unwrap_or(0);
-        let least = MIN_FIRST_WINDOW.min(10 * packet).max(2 * packet);
+        let min_window = MIN_FIRST_WINDOW.min(10 * packet).max(2 * packet);
         // All sharers together may put as much into an unknown queue as one alone.
         let bound = match config.first_window {
             u32::MAX => u32::MAX,
             bound => bound.checked_shr(sharers.into()).unwrap_or(0),
         };
-        let first = share.min(bound).max(least);
+        let first = share.min(bound).max(min_window);
         let end = product.saturating_mul(SLOW_START_END);
         let window = if first >= whole { u32::MAX } else { first };
-        Self { window, end, base: config.base_rtt, least: Duration::MAX }
+        Self { window, end, base_rtt: config.base_rtt, min_rtt: Duration::MAX }
     }
 
-    /// Returns the bytes that may be in flight, whatever the control allows.
+    /// Returns the limit of the bytes in flight that applies beside the congestion control's; `u32::MAX` once slow
+    /// start has ended.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.window
@@ -67,10 +68,11 @@ impl Opening {
     #[cold]
     fn grow(&mut self, ack: &AckSample) {
         let delay = ack.fabric_delay.or(ack.rtt);
-        self.least = delay.map_or(self.least, |delay| self.least.min(delay));
-        let empty = if self.least == Duration::MAX { self.base } else { self.base.max(self.least) };
-        let crowded = ack.marked_packets > 0 || delay.is_some_and(|delay| delay > empty * 2);
-        if !crowded {
+        self.min_rtt = delay.map_or(self.min_rtt, |delay| self.min_rtt.min(delay));
+        let measured = self.min_rtt != Duration::MAX;
+        let empty = if measured { self.base_rtt.max(self.min_rtt) } else { self.base_rtt };
+        let congested = ack.marked_packets > 0 || delay.is_some_and(|delay| delay > empty * 2);
+        if !congested {
             self.window = self.window.saturating_add(ack.acked_bytes);
         }
         if self.window >= self.end {
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn clean_round_trips_double_it_until_it_ends_and_crowded_ones_leave_it() {
+    fn clean_round_trips_double_it_until_it_ends_and_congested_ones_leave_it() {
         let mut opening = Opening::new(&config(), 4);
         let mut round = |marked, micros| {
             let rtt = Some(Duration::from_micros(micros));

@@ -26,9 +26,9 @@ const TARGET: (u64, u64) = (3, 2);
 /// would only wait in queues.
 const MAX_WINDOW: (u32, u32) = (3, 2);
 
-/// The growth in a round trip, as a part of the bandwidth-delay product: from half of it to all of it takes 32 round
+/// The bandwidth-delay product over the growth in a round trip: from half of it to all of it takes 32 round
 /// trips, whatever the line rate.
-const INCREASE_PART: u32 = 64;
+const INCREASE_DIVISOR: u32 = 64;
 
 /// A window of at least one packet and at most [`MAX_WINDOW`] bandwidth-delay products; initially one product.
 #[derive(Debug)]
@@ -55,12 +55,12 @@ impl Controller {
         let product = bandwidth_delay_product(config);
         Self {
             // Alpha starts at zero, not at DCTCP's one: the first window needs no correction, and the round-trip limit
-            // reacts to a crowded start within a round trip.
+            // reacts to a congested start within a round trip.
             fraction: MarkedFraction::new(0, product),
             window: product,
             packet,
             max_window: product.saturating_mul(MAX_WINDOW.0) / MAX_WINDOW.1,
-            increase: (product / INCREASE_PART).max(packet),
+            increase: (product / INCREASE_DIVISOR).max(packet),
             base_rtt_ns: config.base_rtt.as_nanos(),
             least_rtt_ns: None,
             rtt_sum_ns: 0,

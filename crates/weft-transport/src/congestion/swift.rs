@@ -43,7 +43,7 @@ const SCALING_WINDOWS: (f64, f64) = (0.1, 100.0);
 const SCALING_RANGE: f64 = 5.0;
 
 /// Topology scaling: the part of the base round trip that each hop may add, about a sixteenth.
-const HOP_PART: f64 = 1.0 / 16.0;
+const HOP_FRACTION: f64 = 1.0 / 16.0;
 /// Number of hops assumed if the owner does not know it: leaf, spine, leaf, and two hosts' edges.
 const USUAL_HOPS: u8 = 5;
 
@@ -85,7 +85,7 @@ struct Sample {
     target_ns: f64,
     acked_packets: f64,
     /// Number of packets in flight before this ACK.
-    flight: f64,
+    in_flight: f64,
 }
 
 /// Returns the flow scaling term, which grows as the window shrinks, so that many flows share a queue fairly: `max(0,
@@ -116,8 +116,8 @@ impl Window {
             self.above = 0;
             // The window that does not limit must not outgrow the one that does. A lack of room for one more packet is
             // a limit as well: small packets fill little of a window of one or two.
-            if sample.flight * 2.0 >= self.packets
-                || sample.flight + 1.0 > libm::floor(self.packets)
+            if sample.in_flight * 2.0 >= self.packets
+                || sample.in_flight + 1.0 > libm::floor(self.packets)
             {
                 // Algorithm 1: by a packet in a round trip, however small the window.
                 self.packets += INCREASE_PACKETS / self.packets.max(1.0) * sample.acked_packets;
@@ -144,7 +144,7 @@ fn min_window(config: &TransportConfig) -> f32 {
     (f32::from(MIN_PACKETS_IN_FLIGHT) / paths).min(1.0)
 }
 
-/// Returns the span in nanoseconds in 32 bits: 4.29 s exceeds any delay of interest.
+/// Returns the span in nanoseconds, at most `u32::MAX`: 4.29 s exceeds any delay of interest.
 fn short(span: Duration) -> u32 {
     u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
 }
@@ -177,7 +177,7 @@ impl Controller {
         let base = f64::from(self.base_rtt_ns.max(self.least_fabric_delay_ns));
         let hops = f64::from(if hops == 0 { USUAL_HOPS } else { hops });
         let scaling = SCALING_RANGE * flow_scaling(self.fabric.packets);
-        base + f64::from(self.base_rtt_ns) * (hops * HOP_PART + scaling)
+        base + f64::from(self.base_rtt_ns) * (hops * HOP_FRACTION + scaling)
     }
 
     fn rtt(&self) -> Duration {
@@ -229,7 +229,7 @@ impl Congestion for Controller {
             delay_ns: fabric,
             target_ns: self.fabric_target_ns(ack.hops),
             acked_packets: f64::from(core::mem::take(&mut self.waiting)),
-            flight: (f64::from(ack.in_flight) + f64::from(ack.acked_bytes)) / packet,
+            in_flight: (f64::from(ack.in_flight) + f64::from(ack.acked_bytes)) / packet,
         };
         self.fabric.adjust(&sample);
         self.endpoint.adjust(&Sample {
@@ -420,8 +420,8 @@ mod tests {
         assert_eq!(controller.window(), 1250);
     }
 
-    /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window permits one at a time, and with the bytes
-    /// in flight never half of it, it would stay so forever.
+    /// A tenant's frames of 100 bytes fill a twelfth of a packet, and the window permits one at a time. The bytes in
+    /// flight are never half of the window, so without the second condition of `adjust` it would never grow.
     #[test]
     fn a_window_of_one_packet_opens_again_for_packets_that_are_small() {
         let mut controller = controller();
@@ -441,7 +441,7 @@ mod tests {
         assert!(controller.window() >= 2 * 1250, "{}", controller.window());
         let opened = controller.window();
         (110..1000).for_each(|at| small(&mut controller, at));
-        assert_eq!(controller.window(), opened, "what does not limit does not grow");
+        assert_eq!(controller.window(), opened, "a window that does not limit does not grow");
     }
 
     #[test]

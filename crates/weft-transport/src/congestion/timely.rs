@@ -88,8 +88,9 @@ pub struct Controller {
     difference: f64,
     /// The time at which a sample last changed the rate.
     changed_at: Instant,
-    /// The time at which a loss last did.
+    /// The time at which a loss last changed the rate.
     lost_at: Instant,
+    /// Number of consecutive samples between the thresholds whose gradient was at most zero.
     falling: u8,
 }
 

@@ -142,7 +142,7 @@ impl LostFraction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DelayState {
     /// There are too few samples.
-    Open,
+    Unknown,
     /// All samples are below half of the queueing delay up to the target.
     Empty,
     /// Some samples are below the target.
@@ -157,7 +157,7 @@ impl Controller {
         let product = bandwidth_delay_product(config);
         let max_window = product.saturating_mul(MAX_WINDOW.0) / MAX_WINDOW.1;
         Self {
-            // Alpha starts at zero, not at DCTCP's one: delay reacts to a crowded start.
+            // Alpha starts at zero, not at DCTCP's one: the delay target reacts to a congested start.
             marks: MarkedFraction::new(0, max_window),
             losses: LostFraction::default(),
             window: max_window,
@@ -190,7 +190,7 @@ impl Controller {
         let (empty, target) = (u64::from(self.base_ns), u64::from(self.base_ns + self.queue_ns));
         match self.samples {
             0 => return DelayState::Empty,
-            1..FILTER => return DelayState::Open,
+            1..FILTER => return DelayState::Unknown,
             _ => {}
         }
         if delay > target {
@@ -212,16 +212,16 @@ impl Controller {
                 self.competition = Competition::None;
                 0
             }
-            DelayState::Open => 0,
+            DelayState::Unknown => 0,
         };
         let marks = if marked { self.marks.alpha() / 2 } else { 0 };
         let decrease = marks.max(losses).max(delayed);
         if decrease > 0 {
             self.reduce(decrease, ack);
-        } else if self.used && !marked && state != DelayState::Open {
+        } else if self.used && !marked && state != DelayState::Unknown {
             self.grow(state);
         }
-        if state != DelayState::Open {
+        if state != DelayState::Unknown {
             (self.standing_ns, self.samples, self.peak_ns) = (u32::MAX, 0, 0);
             (self.lost, self.acked) = (0, 0);
         }
@@ -232,7 +232,7 @@ impl Controller {
     fn delay_decrease(&mut self, excess: u32, ack: &AckSample) -> u32 {
         let cut = u64::from(excess) * DELAY_GAIN / u64::from(ONE);
         let cut = u32::try_from(cut).expect("a part of one").min(MAX_DECREASE);
-        // The queue of those who cut shrinks by their cuts, a foreign one stays.
+        // A queue of senders that react to delay shrinks with their cuts; a foreign queue stays.
         let unmoved_ns = self.standing_ns - scale(self.standing_ns, cut / 2);
         let used = self.used_window(ack);
         let suspected = |cuts, window| Competition::Suspected { cuts, unmoved_ns, window };
@@ -265,7 +265,7 @@ impl Controller {
         cut
     }
 
-    /// Returns `true` if the queue is more than twice the target: senders who all cut keep it near the target.
+    /// Returns `true` if the queue is more than twice the target: senders that all cut keep it near the target.
     fn is_deep(&self) -> bool {
         u64::from(self.standing_ns) > u64::from(self.base_ns) + 2 * u64::from(self.queue_ns)
     }
@@ -291,8 +291,8 @@ impl Controller {
     /// minimum, after an ACK; and a sender with little to send keeps the initial window of RFC 6928.
     fn used_window(&self, ack: &AckSample) -> u32 {
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
-        let at_least = INITIAL_PACKETS * self.packet;
-        self.window.min(flight.saturating_mul(2).max(at_least))
+        let min_window = INITIAL_PACKETS * self.packet;
+        self.window.min(flight.saturating_mul(2).max(min_window))
     }
 
     fn reduce(&mut self, fraction: u32, ack: &AckSample) {
@@ -302,7 +302,7 @@ impl Controller {
     }
 }
 
-/// Returns the span in nanoseconds in 32 bits: 4.29 s exceeds any delay of interest.
+/// Returns the span in nanoseconds, at most `u32::MAX`: 4.29 s exceeds any delay of interest.
 fn nanos(span: Duration) -> u32 {
     u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
 }
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_paths_are_to_blame_for_change_nothing_and_a_policer_halves() {
+    fn losses_of_bad_paths_change_nothing_and_a_policer_halves() {
         let lossy = |percent: u32| {
             let mut controller = controller();
             for round in 0..300 {
@@ -497,7 +497,7 @@ mod tests {
 
     /// Many senders that open together overflow a queue, which stays full until all have cut.
     #[test]
-    fn a_queue_that_overflows_is_no_proof_of_somebody_elses() {
+    fn a_queue_that_overflows_is_no_proof_of_a_foreign_one() {
         let mut controller = controller();
         clean(&mut controller);
         for _ in 0..12 {

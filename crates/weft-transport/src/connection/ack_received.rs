@@ -26,9 +26,9 @@ impl Delays {
     /// meaningful; if it exceeds the round trip, the round trip is used.
     pub(crate) fn read(now: Instant, t1: Instant, arrival: &Arrival, ack: &AckHeader) -> Self {
         let round_trip = now.since(t1);
-        let held = ack.timestamp.wrapping_sub(ack.timestamp_nic_rx);
-        let here = now.since(arrival.received_at);
-        let endpoint = (Duration::from_nanos(held.into()) + here).min(round_trip);
+        let peer_delay = ack.timestamp.wrapping_sub(ack.timestamp_nic_rx);
+        let local_delay = now.since(arrival.received_at);
+        let endpoint = (Duration::from_nanos(peer_delay.into()) + local_delay).min(round_trip);
         Self { round_trip, endpoint }
     }
 
@@ -81,6 +81,10 @@ struct AckedPacket {
 
 impl Connection {
     /// Processes an ACK of packets of this end.
+    ///
+    /// # Errors
+    /// [`DropReason::StaleAck`] if it reports nothing new, [`DropReason::AckOfUnsent`] or [`DropReason::BadTimestamp`]
+    /// if it names a packet or a timestamp that was never sent.
     pub(crate) fn handle_ack(
         &mut self,
         now: Instant,
@@ -111,7 +115,7 @@ impl Connection {
         if shared.config.recovery.rewind {
             sender.on_marked_duplicate(ack, now, &newly_acked);
         }
-        sender.probe_as_asked(now, shared.config.probe_interval);
+        sender.probe_for_policy(now, shared.config.probe_interval);
         if newest {
             self.detect_loss(now, ack, shared);
         }
@@ -143,7 +147,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Marks packets as acknowledged, advances the window, and counts.
+    /// Marks the packets that an ACK reports as acknowledged and advances the window; returns those newly acknowledged.
     fn acknowledge(
         &mut self,
         now: Instant,
@@ -166,7 +170,7 @@ impl Sender {
             self.acknowledge_packet(ack.psn, now, &mut newly_acked);
         }
         if before(self.base, ack.psn_base) {
-            for psn in circle(self.base, ack.psn_base) {
+            for psn in psn_range(self.base, ack.psn_base) {
                 self.acknowledge_packet(psn, now, &mut newly_acked);
             }
         }
@@ -358,7 +362,10 @@ impl Sender {
             }
             self.base = self.base.wrapping_add(1);
         }
-        assert!(self.base != self.next || self.in_flight == 0, "what is acknowledged has left");
+        assert!(
+            self.base != self.next || self.in_flight == 0,
+            "no acknowledged packet is in flight"
+        );
         if before(self.acked_end, self.base) {
             self.acked_end = self.base;
         }
@@ -367,7 +374,7 @@ impl Sender {
 
     /// Records that the peer received a packet twice: a spurious retransmission. Unless it was a probe, the reordering
     /// window is widened (RFC 8985, section 6.2, step 4). A network that duplicates packets looks the same, so at most
-    /// as many are counted as were retransmitted; each duplicate is answered twice.
+    /// as many are counted as were retransmitted. The peer answers each duplicate twice; the second answer is ignored.
     fn note_spurious_retransmission(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         if self.last_duplicate_stamp.replace(ack.timestamp_echo) == Some(ack.timestamp_echo) {
             return;
@@ -405,6 +412,6 @@ const MAX_REORDERING_MULTIPLIER: u8 = 16;
 const MULTIPLIER_ROUND_TRIPS: u64 = 16;
 
 /// Returns the sequence numbers from `first` up to, but not including, `end`.
-pub(crate) fn circle(first: u32, end: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn psn_range(first: u32, end: u32) -> impl Iterator<Item = u32> {
     (0..end.wrapping_sub(first)).map(move |step| first.wrapping_add(step))
 }

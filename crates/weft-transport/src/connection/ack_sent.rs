@@ -77,10 +77,10 @@ impl AckState {
 
     /// Schedules a second ACK, by another path, after a duplicate: its sender has not received the first one. It does
     /// not echo a packet a second time: the silence since then would count as a round trip.
-    fn follow_up(&mut self, copy: Echo) {
+    fn follow_up(&mut self, duplicate: Echo) {
         self.due = true;
         if self.echoed {
-            self.echo = Some(copy);
+            self.echo = Some(duplicate);
             self.echo_is_duplicate = true;
         }
     }
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Returns the next ACK and its path.
+    /// Returns the next ACK, or the next answer to a probe if no ACK is due, and its path; `None` if neither is due.
     #[inline]
     pub(crate) fn poll_ack(
         &mut self,
@@ -135,9 +135,9 @@ impl Connection {
         }
         let acks = &mut self.receiver.acks;
         let answer = acks.answer.take();
-        let answers_copy = matches!(answer, Some((_, AckType::Duplicate)));
+        let answers_duplicate = matches!(answer, Some((_, AckType::Duplicate)));
         let (echo, ack_type) = answer.or_else(|| acks.next_echo())?;
-        if answers_copy {
+        if answers_duplicate {
             acks.follow_up(echo);
         } else {
             acks.echoed = true;
@@ -148,13 +148,13 @@ impl Connection {
         shared.stats.acks_sent += 1;
         self.last_sent_at = now;
         let block = match ack_type {
-            AckType::Duplicate if answers_copy => self.receiver.block_of(echo.psn),
+            AckType::Duplicate if answers_duplicate => self.receiver.block_of(echo.psn),
             AckType::Nack => 0,
             _ => self.receiver.next_block(echo.psn),
         };
         if self.receiver.acks.owes_sweep {
             self.timers.arm(Timer::DelayedAck, now + shared.config.ack_delay);
-        } else if !answers_copy && ack_type != AckType::Nack {
+        } else if !answers_duplicate && ack_type != AckType::Nack {
             self.timers.disarm(Timer::DelayedAck);
         }
         let bitmap = self.receiver.describe(block);
@@ -227,7 +227,7 @@ impl Receiver {
     }
 
     /// Returns the block that the next ACK describes: the echoed packet's, the first one, which the sender's window
-    /// waits for, and the others in turn, so that a lost ACK is made up for.
+    /// waits for, and the others in turn, so that later ACKs repeat the report of a lost one.
     fn next_block(&mut self, echoed: u32) -> u32 {
         let (blocks, acks) = (self.blocks(), &mut self.acks);
         if acks.sweep > 0 {
@@ -246,7 +246,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the block of a packet; the first if the packet is behind or beyond all that is held.
+    /// Returns the block of a packet; the first block if the packet is before or after those that the blocks cover.
     fn block_of(&self, psn: u32) -> u32 {
         let block = psn.wrapping_sub(self.base) / BITMAP_PACKETS;
         if block < self.blocks() { block } else { 0 }

@@ -17,13 +17,14 @@ use crate::timers::Timer;
 use crate::{Departure, Message, Payload, TransportConfig};
 
 /// Minimum number of spray units that fit in a window. With the 2 ms queue target of the overlay and the agent a unit
-/// then takes 0.6 ms of the paths' rate, and from 1 Gb/s on it has the configured number of packets. Eight units, more
-/// often of different paths, retransmit half as much again where one of four paths of 200 Gb/s loses packets.
-const UNITS_IN_WINDOW: u32 = 4;
+/// then takes 0.6 ms of the paths' rate, and from 1 Gb/s on it has the configured number of packets. With eight units,
+/// which change the path more often, half as much again is retransmitted where one of four paths of 200 Gb/s loses
+/// packets.
+const MIN_UNITS_IN_WINDOW: u32 = 4;
 
 /// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
 /// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
-const MIN_UNIT: u16 = 8;
+const MIN_SPRAY_UNIT: u16 = 8;
 
 /// A packet selected for sending.
 pub(crate) struct Picked {
@@ -140,7 +141,7 @@ impl Connection {
             shared.stats.data_sent += sent as u64;
             self.sent += sent as u64;
             self.last_sent_at = now;
-            self.watch(now, was_waiting, retransmissions, shared);
+            self.arm_payload_timers(now, was_waiting, retransmissions, shared);
         }
         sent
     }
@@ -160,7 +161,13 @@ impl Connection {
 
     /// Arms the timers for payload that leaves now; `retransmissions` is the smallest number among its packets.
     #[inline]
-    fn watch(&mut self, now: Instant, was_waiting: bool, retransmissions: u8, shared: &mut Shared) {
+    fn arm_payload_timers(
+        &mut self,
+        now: Instant,
+        was_waiting: bool,
+        retransmissions: u8,
+        shared: &mut Shared,
+    ) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         if let Some(since) = sender.held_since.take() {
             shared.stats.switch_stall_nanos += now.since(since).as_nanos();
@@ -219,7 +226,7 @@ impl Picked {
 enum Limit {
     /// The window of its path.
     Window,
-    /// None: everything waits for the packet.
+    /// No window: the other packets wait for this one.
     None,
 }
 
@@ -297,8 +304,8 @@ impl Sender {
         Some(Picked { psn, packet, message, len: self.payload_len(&packet) })
     }
 
-    /// Returns the path of a retransmission, another than last time if one is open: for the first one the policy's
-    /// choice; after that, or where everything waits for the packet, the path most likely to work.
+    /// Returns the path of a retransmission. If another path than the last one is open, it is the policy's choice for
+    /// the first retransmission, and the path most likely to work for later ones and for probes.
     fn path_of_retransmission(
         &mut self,
         packet: &SentPacket,
@@ -334,7 +341,10 @@ impl Sender {
         };
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
         self.next = psn.wrapping_add(1);
-        debug_assert!(before(self.base, self.next), "the window is far smaller than the circle");
+        debug_assert!(
+            before(self.base, self.next),
+            "the window is far smaller than the sequence space"
+        );
         Some(Picked { psn, packet, message: segment.message, len: segment.len })
     }
 
@@ -342,26 +352,27 @@ impl Sender {
     #[inline]
     fn next_path(&mut self, limit: Limit, now: Instant, shared: &mut Shared) -> Option<PathId> {
         let paths = limit.candidates(&self.paths);
-        let (before, left) = self.unit;
-        if left > 0 && paths.is_open(before) {
+        let (current, left) = self.unit;
+        if left > 0 && paths.is_open(current) {
             self.unit.1 -= 1;
-            return Some(before);
+            return Some(current);
         }
         let path = self.policy.select(&paths, now, &mut self.rng)?;
-        shared.stats.path_switches += u64::from(path != before && before != NO_PATH);
+        shared.stats.path_switches += u64::from(path != current && current != NO_PATH);
         self.unit = (path, self.spray_unit(&shared.config) - 1);
         Some(path)
     }
 
     /// Returns the number of packets of a spray unit: the configured number, or fewer if that many exceed a quarter of
-    /// the window, but at least [`MIN_UNIT`]. A larger unit would fill the window with the packets of one or two paths
-    /// and leave the others idle. A policy that uses one path at a time has the configured number.
+    /// the window, but at least [`MIN_SPRAY_UNIT`]. A larger unit would fill the window with the packets of one or two
+    /// paths and leave the others idle. A policy that uses one path at a time has the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
         if config.spray_unit == 1 || config.policy.spread() == Spread::One {
             return config.spray_unit;
         }
-        let packets = self.controllers.total_window() / (UNITS_IN_WINDOW * u32::from(config.mtu));
-        let least = MIN_UNIT.min(config.spray_unit);
+        let packets =
+            self.controllers.total_window() / (MIN_UNITS_IN_WINDOW * u32::from(config.mtu));
+        let least = MIN_SPRAY_UNIT.min(config.spray_unit);
         u16::try_from(packets).unwrap_or(u16::MAX).clamp(least, config.spray_unit)
     }
 }

@@ -3,12 +3,12 @@
 //! passed. Silence means loss after the retransmission timeout.
 //!
 //! An ACK describes 256 packets, a window holds more, and ACKs get lost. So a packet was overtaken only if an ACK newer
-//! than all before it described the packet, and as missing; a packet that no ACK described may have arrived.
+//! than all before it described the packet as missing; a packet that no ACK described may have arrived.
 
 use weft_units::{Duration, Instant, prefetch};
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS};
 
-use super::ack_received::{circle, first_described};
+use super::ack_received::{first_described, psn_range};
 use super::in_flight::{PacketState, SentPacket};
 use super::sender::Sender;
 use super::{Connection, Shared};
@@ -76,7 +76,7 @@ impl Sender {
         self.round_trip.timeout(low.unwrap_or(retransmission.rto_min), retransmission, *ack_delay)
     }
 
-    /// Returns the reason why `packet` is lost, or else the time of the next evaluation.
+    /// Returns the reason why `packet` is lost; as the error, the time of the next evaluation of a packet that is not.
     fn evaluate(
         &self,
         packet: &SentPacket,
@@ -185,7 +185,7 @@ impl Sender {
     /// sent before others that were placed.
     pub(super) fn note_missing(&mut self, first: u32) {
         let (first, end) = self.described(first);
-        for psn in circle(first, end) {
+        for psn in psn_range(first, end) {
             let packet = self.sent.slot_mut(psn).expect("a sent packet has a slot");
             let sent_at = self.last_stamp.from_wire(packet.sent_at);
             if packet.state == PacketState::InFlight && sent_at < self.acked_sent_at {
@@ -217,7 +217,7 @@ impl Sender {
         let is_near = |probed_psn: Option<u32>, psn: u32| {
             probed_psn.is_some_and(|probed_psn| psn.wrapping_sub(probed_psn) < BITMAP_PACKETS)
         };
-        for psn in circle(first, end) {
+        for psn in psn_range(first, end) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
             if !packet.is_in_flight() {
                 continue;
@@ -243,8 +243,8 @@ impl Sender {
         next
     }
 
-    /// Queues a retransmission of a packet that no ACK described, as a probe. A silence is not counted against a path:
-    /// when the peer was silent, this took down paths that worked.
+    /// Queues a retransmission of a packet that no ACK described, as a probe. Missing ACKs alone are not counted
+    /// against a path: when a peer is silent, that would take down working paths.
     pub(super) fn queue_probe(&mut self, psn: u32, packet: &SentPacket) {
         self.remove_in_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
@@ -310,10 +310,10 @@ impl Sender {
             return;
         }
         self.paths.mark_suspected(path, now);
-        let of_all = shared.peer_paths.note_loss(self.peer, path, sent_at, now);
+        let shared_losses = shared.peer_paths.note_loss(self.peer, path, sent_at, now);
         let state = self.paths.state(path);
         let silent = now.since(state.last_response_at) >= silence;
-        if state.up && silent && state.losses.max(of_all) >= shared.config.path_down_after {
+        if state.up && silent && state.losses.max(shared_losses) >= shared.config.path_down_after {
             self.take_down(id, path, now, shared);
         }
     }
@@ -334,8 +334,8 @@ impl Sender {
         self.health.watch(path, now, shared.config.probe_interval);
         shared.stats.paths_down += 1;
         shared.events.push_back(Event::PathDown { connection: id, path });
-        let least = shared.config.path_down_after;
-        shared.peer_paths.note_down(self.peer, path, id, least);
+        let path_down_after = shared.config.path_down_after;
+        shared.peer_paths.note_down(self.peer, path, id, path_down_after);
     }
 }
 

@@ -30,14 +30,14 @@ pub(crate) struct SendQueue {
     /// The number of the first message in the queue.
     first: u32,
     /// Number of messages that were segmented completely.
-    cut: usize,
+    segmented: usize,
     /// Number of bytes of the next message that were segmented.
     offset: u32,
 }
 
 impl SendQueue {
     pub(crate) const fn new(first: u32) -> Self {
-        Self { messages: VecDeque::new(), first, cut: 0, offset: 0 }
+        Self { messages: VecDeque::new(), first, segmented: 0, offset: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -72,22 +72,22 @@ impl SendQueue {
     /// Returns `true` if anything is left to segment.
     #[inline]
     pub(crate) fn has_segment(&self) -> bool {
-        self.cut < self.messages.len()
+        self.segmented < self.messages.len()
     }
 
     /// Cuts the next segment of at most `mtu` bytes, which is sent as packet `psn`; `None` if there is none.
     #[inline]
     pub(crate) fn cut(&mut self, mtu: u16, psn: u32) -> Option<Segment> {
-        let pending = self.messages.get_mut(self.cut)?;
-        let cut = u32::try_from(self.cut).expect("the queue's limit fits u32");
-        let number = self.first.wrapping_add(cut);
+        let pending = self.messages.get_mut(self.segmented)?;
+        let segmented = u32::try_from(self.segmented).expect("the queue's limit fits u32");
+        let number = self.first.wrapping_add(segmented);
         let (message, offset) = (pending.message, self.offset);
-        let len = piece(message.length, offset, mtu);
+        let len = segment_len(message.length, offset, mtu);
         self.offset += u32::from(len);
         if self.offset == message.length {
             pending.last_psn = psn;
             self.offset = 0;
-            self.cut += 1;
+            self.segmented += 1;
         }
         Some(Segment { message, number, offset, len })
     }
@@ -95,18 +95,18 @@ impl SendQueue {
     /// Removes and returns a message whose packets all precede `base`.
     #[inline]
     pub(crate) fn pop_done(&mut self, base: u32) -> Option<Message> {
-        if self.cut == 0 || !before(self.messages.front()?.last_psn, base) {
+        if self.segmented == 0 || !before(self.messages.front()?.last_psn, base) {
             return None;
         }
-        self.cut -= 1;
+        self.segmented -= 1;
         self.first = self.first.wrapping_add(1);
         self.messages.pop_front().map(|pending| pending.message)
     }
 }
 
-/// Returns the length of the segment of a message that begins at `offset`.
+/// Returns the length in bytes of the segment that begins at `offset`, in a message of `length` bytes.
 #[inline]
-pub(crate) fn piece(length: u32, offset: u32, mtu: u16) -> u16 {
+pub(crate) fn segment_len(length: u32, offset: u32, mtu: u16) -> u16 {
     let rest = length.saturating_sub(offset).min(mtu.into());
     u16::try_from(rest).expect("at most the MTU")
 }

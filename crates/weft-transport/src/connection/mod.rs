@@ -82,13 +82,14 @@ impl Shared {
         }
     }
 
-    /// Returns the number of connections without data so far that this end requested, or that it accepted.
+    /// Returns the counter of the connections without data so far: of those that this end requested, or of those that
+    /// it accepted.
     pub(crate) fn awaiting_first_data(&mut self, requested: bool) -> &mut u32 {
         if requested { &mut self.requested } else { &mut self.accepted }
     }
 
-    /// Returns a random path, for a packet that sets up, keeps alive or closes, so that no dead path stops more than
-    /// one of its transmissions. It is random because in round-robin order two connections could each keep to one half
+    /// Returns a random path, for a packet that sets up, keeps alive or closes, so that a dead path does not stop all
+    /// of its transmissions. It is random because in round-robin order two connections could each keep to one half
     /// of the paths.
     pub(crate) fn any_path(&mut self) -> PathId {
         let path = self.control_path_rng.below(self.config.paths.into());
@@ -220,7 +221,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn flow(&self) -> ConnectionStats<'_> {
+    pub(crate) fn stats(&self) -> ConnectionStats<'_> {
         let sender = self.sender.as_deref();
         ConnectionStats {
             sent: self.sent,

@@ -12,7 +12,7 @@
 use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType};
 
-use super::ack_received::{NewlyAcked, circle, first_described};
+use super::ack_received::{NewlyAcked, first_described, psn_range};
 use super::in_flight::PacketState;
 use super::loss::Cause;
 use super::reassembly::{Echo, Receiver};
@@ -128,7 +128,7 @@ impl Sender {
     ) {
         self.note_missing(first);
         let (first, end) = self.described(first);
-        for psn in circle(first, end) {
+        for psn in psn_range(first, end) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
             if packet.state == PacketState::Missing {
                 self.declare_lost(psn, &packet, Cause::Overtaken, now, shared);
@@ -173,8 +173,8 @@ impl Sender {
         shared: &mut Shared,
     ) {
         let Some(&first) = self.packet(self.base) else { return };
-        let overtook = self.last_stamp.from_wire(ack.timestamp_echo);
-        if ack.psn_base == self.base && self.last_stamp.from_wire(first.sent_at) < overtook {
+        let echoed_sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
+        if ack.psn_base == self.base && self.last_stamp.from_wire(first.sent_at) < echoed_sent_at {
             self.go_back(id, Cause::Overtaken, now, shared);
         }
     }
@@ -184,7 +184,7 @@ impl Sender {
     fn go_back(&mut self, id: ConnectionId, cause: Cause, now: Instant, shared: &mut Shared) {
         let first = *self.sent.slot(self.base).expect("a packet waits for its ACK");
         self.lost.clear();
-        for psn in circle(self.base, self.next) {
+        for psn in psn_range(self.base, self.next) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
             if packet.state == PacketState::Acked {
                 continue;

@@ -4,17 +4,17 @@
 //! may change meanwhile, so the start of that time is stored and not its end. Fractions of a nanosecond are carried
 //! over: at 100 Gb/s rounding each packet up would cost one per cent.
 //!
-//! A sender that is late loses its turn, as in a NIC with other connections to serve. Only where the owner's timer was
-//! late, as an operating system's is, the delayed packets leave at once.
+//! A sender that is late does not catch up, as in a NIC that serves other connections meanwhile. Only packets that the
+//! owner's late timer delayed, as an operating system's timers do, leave at once.
 //!
-//! Without a rate this costs one comparison; the rest is off the path of such packets.
+//! Without a rate a packet costs one comparison; the rest is marked cold.
 
 use weft_units::{BitRate, Duration, Instant};
 
 use crate::path::PathId;
 
-/// Maximum lateness of a timer that is made up for; more would burst into a queue. A process that shares its processor
-/// waits about as long for its turn.
+/// Maximum lateness of a timer for which delayed packets leave at once; more of them would fill a queue. A process that
+/// shares its processor waits about as long for it.
 const MAX_LATENESS: Duration = Duration::from_millis(1);
 
 const PICOS: u64 = 1_000;
@@ -24,6 +24,7 @@ const PICOS: u64 = 1_000;
 pub(crate) struct Pacer {
     /// The bytes around a payload: a rate includes them.
     overhead: u16,
+    /// The time at which the packet began to occupy the port.
     began: Instant,
     /// The fraction of a nanosecond to add to `began`, picoseconds.
     fraction: u64,
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_for_others_does_not_catch_up() {
+    fn a_sender_that_waited_for_others_does_not_catch_up() {
         let mut pacer = Pacer::new(OVERHEAD);
         let now = Instant::from_nanos(1_000);
         pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_timer_held_up_leaves_at_once_and_only_that() {
+    fn packets_delayed_by_a_late_timer_leave_at_once_and_no_others() {
         let mut pacer = Pacer::new(OVERHEAD);
         let begin = Instant::from_nanos(1_000);
         pacer.note_sent(begin, PAYLOAD, PATH, gbps(1));
@@ -156,6 +157,6 @@ mod tests {
         let now = begin + Duration::from_millis(10);
         pacer.note_timer(now, gbps(1));
         pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
-        assert_eq!(pacer.due(gbps(1)), now + Duration::from_micros(8), "too late to make good");
+        assert_eq!(pacer.due(gbps(1)), now + Duration::from_micros(8), "later than MAX_LATENESS");
     }
 }

@@ -5,7 +5,7 @@ use weft_units::{prefetch, prefetch_all};
 use weft_wire::{AckHeader, Packet};
 
 use super::Connection;
-use super::ack_received::circle;
+use super::ack_received::psn_range;
 use super::sender::Sender;
 
 /// Maximum number of packets of a cumulative acknowledgement that are prefetched; usually there are a few.
@@ -68,7 +68,7 @@ impl Sender {
     fn prefetch_for_ack(&self, ack: &AckHeader) {
         // Earlier packets are acknowledged by an ACK that arrives before this one.
         let acked = ack.psn_base.wrapping_sub(self.base).min(MAX_ACKED);
-        for psn in circle(ack.psn_base.wrapping_sub(acked), ack.psn_base) {
+        for psn in psn_range(ack.psn_base.wrapping_sub(acked), ack.psn_base) {
             if let Some(packet) = self.packet(psn) {
                 prefetch_all(self.paths.state(packet.path));
             }

@@ -174,6 +174,10 @@ impl Connection {
 
     /// Processes the answer to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
     /// has not yet answered for long enough.
+    ///
+    /// # Errors
+    /// [`DropReason::AckOfUnsent`] if there is no such path, [`DropReason::StaleAck`] if it answers no outstanding
+    /// probe.
     pub(crate) fn handle_probe_answer(
         &mut self,
         now: Instant,
@@ -265,15 +269,15 @@ impl Sender {
             return false;
         };
         // An answer takes a round trip, which may be long for a path that is idle because it is slow.
-        let usual = self.paths.rtt(path).unwrap_or_default();
-        let wait = interval.max(usual.max(self.round_trip.smoothed()) * 2);
+        let rtt = self.paths.rtt(path).unwrap_or_default();
+        let wait = interval.max(rtt.max(self.round_trip.smoothed()) * 2);
         self.health.watch(path, now, wait);
         true
     }
 
     /// Begins to probe the paths that the policy wants measured.
     #[inline]
-    pub(super) fn probe_as_asked(&mut self, now: Instant, interval: Duration) {
+    pub(super) fn probe_for_policy(&mut self, now: Instant, interval: Duration) {
         while let Some(path) = self.policy.probe(&self.paths, now, &mut self.rng) {
             self.health.watch(path, now, interval);
         }

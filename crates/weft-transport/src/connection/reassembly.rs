@@ -25,9 +25,13 @@ pub(crate) enum Stage {
 /// A packet at or after the first one not placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReceivedPacket {
+    /// The number of its message.
     message: u32,
+    /// The payload's offset in the message, bytes.
     offset: u32,
+    /// The message's length, bytes.
     length: u32,
+    /// The payload's length, bytes.
     len: u16,
     opcode: u8,
     /// The `Stage` in the low bits, the congestion mark in the highest bit: 16 bytes in all.
@@ -232,7 +236,10 @@ impl Connection {
         })
     }
 
-    /// Returns the packet `psn`, if the owner was asked to place it and has not.
+    /// Returns the packet `psn`, which waits to be placed.
+    ///
+    /// # Errors
+    /// [`PlacedError::NotWaiting`] if the owner was not asked to place it, or has placed or declined it.
     fn waiting(&mut self, psn: u32, window: u16) -> Result<&mut ReceivedPacket, PlacedError> {
         let receiver = &mut self.receiver;
         let held = psn.wrapping_sub(receiver.base) < u32::from(window);
@@ -254,7 +261,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a packet that the owner discarded because the sender exceeds its rate.
+    /// Handles a packet that the owner discarded because the sender exceeds its rate: it counts as placed, and as
+    /// marked.
     pub(crate) fn handle_shed(
         &mut self,
         now: Instant,

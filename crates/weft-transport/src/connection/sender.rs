@@ -7,7 +7,7 @@ use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::U11;
 
 use super::in_flight::{PacketState, SentPacket};
-use super::message::{SendQueue, piece};
+use super::message::{SendQueue, segment_len};
 use super::pacing::Pacer;
 use super::rtt::RoundTrip;
 use super::tail::TailProbes;
@@ -74,7 +74,7 @@ pub(crate) struct Sender {
     /// Bytes sent and neither acknowledged nor lost.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
-    /// The ACK from which `counts` are; `None` after the connection was idle.
+    /// The ACK that carried `counts`; `None` after the connection was idle.
     pub(crate) newest_ack: Option<NewestAck>,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
@@ -207,7 +207,7 @@ impl Sender {
     /// Returns the length of a packet's payload, computed from its message's length.
     #[inline]
     pub(crate) fn payload_len(&self, packet: &SentPacket) -> u16 {
-        piece(self.send_queue.message(packet.message).length, packet.offset, self.mtu)
+        segment_len(self.send_queue.message(packet.message).length, packet.offset, self.mtu)
     }
 
     /// Subtracts a packet that leaves the network (acknowledged or lost) from the bytes in flight.

@@ -16,7 +16,7 @@ pub(crate) const MIN_VERSION: u32 = 1;
 /// The capabilities of this end, one bit each. A capability that the peer lacks is not used with it.
 pub(crate) const CAPABILITIES: u32 = capability::MESSAGES | capability::WIDE_WINDOW;
 
-/// The bits of [`Terms::capabilities`].
+/// The bits of [`SetupParameters::capabilities`].
 mod capability {
     /// Data packets carry a message header.
     pub(super) const MESSAGES: u32 = 1 << 0;
@@ -201,8 +201,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of connections that are about to send to this end, as a power of two: of those it requested,
-    /// as a client whose servers answer together, or of those it accepted.
+    /// Returns the binary logarithm, rounded up, of the number of connections that are about to send to this end: of
+    /// those it requested, as a client whose servers answer together, or of those it accepted.
     fn sharers_log2(&self, shared: &Shared) -> u8 {
         let count = if self.initiator { shared.requested } else { shared.accepted };
         u8::try_from(count.next_power_of_two().trailing_zeros()).expect("at most 32")
@@ -224,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Handles a challenge: sends the request again, with the peer's token.
+    /// Handles a challenge: retransmits the request with the peer's token. Returns `false` if no request is open.
     pub(crate) fn handle_challenge(&mut self, theirs: &SetupParameters) -> bool {
         let Setup::Requesting { token, due, .. } = &mut self.setup else { return false };
         *token = theirs.token;
@@ -257,7 +257,7 @@ impl Connection {
         true
     }
 
-    /// Handles a duplicate request: the accept was lost and is sent again.
+    /// Handles a duplicate request: the accept was lost and is retransmitted.
     pub(crate) fn retransmit_accept(&mut self) {
         if let Setup::Established { accept_due } = &mut self.setup {
             *accept_due = true;
@@ -298,7 +298,7 @@ pub(crate) fn agreed_window(theirs: &SetupParameters, config: &TransportConfig) 
     theirs.window.min(config.send_window).min(describable).max(1)
 }
 
-/// Returns `true` if packets can be exchanged under these terms at all.
+/// Returns `true` if packets can be exchanged under these terms.
 pub(crate) fn is_usable(theirs: &SetupParameters) -> bool {
     theirs.capabilities & capability::MESSAGES != 0 && theirs.mtu >= 64 && theirs.window > 0
 }

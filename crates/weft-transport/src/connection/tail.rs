@@ -46,9 +46,9 @@ impl Connection {
 
 impl Sender {
     /// Returns the silence before the first probe: two round trips, or more if their variation requires it, and the
-    /// time for which the peer may hold an ACK back (RFC 8985, section 7.2; RFC 9002, section 6.2.1). It is at least so
-    /// long that all probes fit before the shortest retransmission timeout, since scheduling delays of a host are
-    /// silence too. Until a round trip was measured, it is that timeout.
+    /// time for which the peer may hold an ACK back (RFC 8985, section 7.2; RFC 9002, section 6.2.1). It is at
+    /// least an eighth of the shortest retransmission timeout, since scheduling delays of a host are silence too; all
+    /// probes then still fit before that timeout. Until a round trip was measured, it is that timeout.
     #[inline]
     pub(super) fn probe_timeout(&self, shared: &Shared) -> Duration {
         let config = &shared.config;
@@ -72,9 +72,9 @@ impl Sender {
             return;
         }
         self.tail = TailProbes { count: self.tail.count + 1, at: now };
-        let flight = self.next.wrapping_sub(self.base);
-        let mut last_first = (1..=flight).map(|back| self.next.wrapping_sub(back));
-        let found = last_first.find_map(|psn| {
+        let unacked = self.next.wrapping_sub(self.base);
+        let mut newest_first = (1..=unacked).map(|back| self.next.wrapping_sub(back));
+        let found = newest_first.find_map(|psn| {
             let packet = self.packet(psn).filter(|packet| packet.is_in_flight())?;
             Some((psn, *packet))
         });

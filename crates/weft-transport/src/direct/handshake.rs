@@ -11,7 +11,8 @@ use crate::path::PathId;
 use crate::{CloseReason, Departure, DropReason, Event, Verdict};
 
 impl Direct {
-    /// Sends a reset for an unknown connection.
+    /// Queues a reset for an unknown connection, unless [`MAX_ANSWERS`] are queued. Returns the verdict on the packet
+    /// that named the connection.
     pub(super) fn reset_unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
         let reset = setup(SetupKind::Reset, cid, 0, None);
         let departure =
@@ -68,7 +69,8 @@ impl Direct {
         true
     }
 
-    /// Accepts a peer's request, or rejects it if there is no room.
+    /// Accepts a peer's request, or rejects it at the limit of connections. A request is dropped while [`MAX_ANSWERS`]
+    /// are queued: its answer would have no room.
     fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &SetupParameters) {
         if self.answers.len() >= MAX_ANSWERS {
             return;

@@ -33,7 +33,8 @@ pub struct LinkId(pub u32);
 pub struct DirectConfig {
     /// The largest payload of one packet, bytes.
     pub mtu: u16,
-    /// Maximum number of packets of one connection that the peer has not placed: a power of two, at most 4096.
+    /// Maximum number of packets of one connection that the peer has not placed: a power of two, at most 4096, and the
+    /// same at both ends. A packet beyond the receiver's window closes the connection as a protocol violation.
     pub window: u16,
     /// The UDP port on which this end receives over the network; peers identify it by this port.
     pub receive_port: u16,
@@ -189,7 +190,7 @@ impl Direct {
         let slot = self.streams.find(connection.0).ok_or(SubmitError::UnknownConnection)?;
         let stream = self.streams.at(slot);
         stream.submit(message, self.config.message_queue)?;
-        // It goes before queued acknowledgements: a message is awaited more often than those.
+        // A message goes before queued acknowledgements: peers wait for messages more often.
         if !stream.queued && stream.wants_transmit(self.config.window) {
             stream.queued = true;
             self.ready.push_front(slot);
@@ -197,9 +198,9 @@ impl Direct {
         Ok(())
     }
 
-    /// Sends a message in the call that submits it, and writes its packet's headers to `packet`: if one packet is
-    /// enough for it, no packet is to leave before it, and its link accepts packets. Otherwise returns `None`, and the
-    /// message must be [submitted](Self::submit).
+    /// Submits a message and returns its packet, with the headers written to `packet`. Returns `None`, and the message
+    /// must be [submitted](Self::submit), if it needs several packets, others leave before it, or its link accepts
+    /// none.
     #[inline]
     pub fn send_at_once(
         &mut self,
@@ -318,9 +319,10 @@ impl Direct {
             let received_at =
                 self.links.get(&stream.link).map_or(Instant::EPOCH, |link| link.last_received_at);
             if now.since(since.max(received_at)) >= self.config.peer_timeout {
-                let asked = stream.setup == Setup::Requesting;
-                let gone = if asked { CloseReason::ConnectTimeout } else { CloseReason::PeerGone };
-                self.retire(slot, gone);
+                let requesting = stream.setup == Setup::Requesting;
+                let reason =
+                    if requesting { CloseReason::ConnectTimeout } else { CloseReason::PeerGone };
+                self.retire(slot, reason);
             } else {
                 self.arm_timeout(now);
             }
@@ -368,8 +370,8 @@ impl Direct {
         Outgoing { link, departure, acknowledged }
     }
 
-    /// Returns the acknowledgement of the connection whose turn is next, if it is on this link. In a ping-pong that is
-    /// the message which the outgoing one answers: a packet less in each direction.
+    /// Returns the acknowledgement of the connection whose turn is next, if it is on this link. In a ping-pong that
+    /// acknowledges the message which the outgoing one answers, and saves a packet in each direction.
     #[inline]
     fn next_acknowledged(&mut self, link: LinkId) -> Option<Acknowledgement> {
         let &slot = self.ready.front()?;
@@ -429,7 +431,7 @@ impl Direct {
     #[inline]
     fn established_slot(&self, link: LinkId, cid: u32) -> Option<u32> {
         let slot = self.streams.find(cid)?;
-        self.streams.get(slot).filter(|stream| stream.is_up_over(link)).map(|_| slot)
+        self.streams.get(slot).filter(|stream| stream.is_established_on(link)).map(|_| slot)
     }
 
     /// Closes a connection whose peer violated the protocol.

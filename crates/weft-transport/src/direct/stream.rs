@@ -31,13 +31,13 @@ pub(super) struct Stream {
     /// The peer's connection id; zero until it is known.
     pub(super) remote: u32,
     pub(super) setup: Setup,
-    /// `true` if the endpoint's queue holds it.
+    /// `true` if the queue of connections that may send holds it.
     pub(super) queued: bool,
     /// The time since which the peer owes an answer.
     pub(super) waiting_since: Option<Instant>,
     pub(super) mtu: u16,
     send_queue: SendQueue,
-    /// The first packet that is not acknowledged, and the next one.
+    /// The first packet that is not acknowledged, and the next new one.
     base: u32,
     next: u32,
     arrivals: Arrivals,
@@ -103,7 +103,7 @@ impl Stream {
     }
 
     #[inline]
-    pub(super) fn is_up_over(&self, link: LinkId) -> bool {
+    pub(super) fn is_established_on(&self, link: LinkId) -> bool {
         self.link == link && self.setup == Setup::Established
     }
 

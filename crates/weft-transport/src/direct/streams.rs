@@ -10,6 +10,7 @@ use crate::ConnectionId;
 
 /// The number of low bits of an id that hold the slot number; the bits above hold its number of uses.
 const SLOT_BITS: u32 = 20;
+/// The number of uses of a slot after which its ids recur.
 const MAX_USES: u32 = 1 << (31 - SLOT_BITS);
 
 /// The connections of one process.
@@ -85,7 +86,9 @@ impl Streams {
 
     /// Returns the slot of the connection with the peer's id `remote`.
     pub(super) fn with_remote(&self, link: LinkId, remote: u32) -> Option<u32> {
-        self.matching(|stream| stream.is_up_over(link) && stream.remote == remote).first().copied()
+        self.matching(|stream| stream.is_established_on(link) && stream.remote == remote)
+            .first()
+            .copied()
     }
 
     fn matching(&self, wanted: impl Fn(&Stream) -> bool) -> Vec<u32> {

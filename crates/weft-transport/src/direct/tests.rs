@@ -66,10 +66,10 @@ impl Pair {
             let _ =
                 self.ends[to].handle_acknowledged(self.now, link, address(1 - to), acknowledged);
         }
-        let _ = self.hand(to, link, packet, departure.payload.map_or(0, |payload| payload.len));
+        let _ = self.deliver(to, link, packet, departure.payload.map_or(0, |payload| payload.len));
     }
 
-    fn hand(&mut self, to: usize, link: LinkId, packet: &Packet, len: u16) -> Verdict {
+    fn deliver(&mut self, to: usize, link: LinkId, packet: &Packet, len: u16) -> Verdict {
         let from = address(1 - to);
         let verdict = self.ends[to].handle_packet(self.now, link, from, packet, len);
         if let Verdict::Place(placement) = verdict {
@@ -82,15 +82,15 @@ impl Pair {
     }
 
     fn connect(&mut self) -> [ConnectionId; 2] {
-        let asked = self.ends[0].connect(self.now, LINK, address(1), 77).unwrap();
+        let requested = self.ends[0].connect(self.now, LINK, address(1), 77).unwrap();
         self.run();
-        assert_eq!(self.events[0], [Event::Connected { connection: asked }]);
+        assert_eq!(self.events[0], [Event::Connected { connection: requested }]);
         let [Event::Accepted { connection, service: 77 }] = self.events[1][..] else {
             panic!("{:?}", self.events[1])
         };
         assert_eq!(self.ends[1].peer(connection).unwrap().address, address(0));
         self.events.iter_mut().for_each(Vec::clear);
-        [asked, connection]
+        [requested, connection]
     }
 }
 
@@ -115,7 +115,7 @@ fn messages_arrive_in_pieces_in_order_and_are_sent_when_all_is_placed() {
 }
 
 #[test]
-fn no_more_is_sent_than_the_window_holds_and_a_packet_kept_back_keeps_back_all() {
+fn the_window_limits_packets_and_an_unplaced_one_holds_back_the_later_ones() {
     let mut pair = pair();
     let [connection, accepted] = pair.connect();
     pair.places = false;
@@ -137,7 +137,7 @@ fn no_more_is_sent_than_the_window_holds_and_a_packet_kept_back_keeps_back_all()
 }
 
 #[test]
-fn what_was_placed_is_acknowledged_before_an_end_closes() {
+fn placed_packets_are_acknowledged_before_an_end_closes() {
     let mut pair = pair();
     let [connection, accepted] = pair.connect();
     pair.ends[0].submit(connection, message(1, 1000)).unwrap();
@@ -151,7 +151,7 @@ fn what_was_placed_is_acknowledged_before_an_end_closes() {
 }
 
 #[test]
-fn what_was_placed_is_acknowledged_by_the_message_that_answers() {
+fn placed_packets_are_acknowledged_by_the_message_that_answers() {
     let mut pair = pair();
     let [there, _] = pair.connect();
     let back = pair.ends[1].connect(pair.now, LINK, address(0), 78).unwrap();
@@ -162,7 +162,7 @@ fn what_was_placed_is_acknowledged_by_the_message_that_answers() {
         for (from, connection) in [(0, there), (1, back)] {
             pair.ends[from].submit(connection, message(1, 10)).unwrap();
             let outgoing = pair.ends[from].poll_transmit_into(pair.now, &mut packet).unwrap();
-            assert!(!pair.ends[from].has_ready(), "one packet says both");
+            assert!(!pair.ends[from].has_ready(), "one packet carries both");
             pair.carry(1 - from, &outgoing, &packet);
         }
     }
@@ -185,7 +185,7 @@ fn a_connection_ends_at_both_ends_and_late_packets_get_a_reset() {
     let refused = pair.ends[0].submit(connection, message(1, 1));
     assert_eq!(refused, Err(SubmitError::UnknownConnection));
     let old = Packet::Ack(AckHeader { destination_cid: connection.0, ..AckHeader::default() });
-    let verdict = pair.hand(0, LINK, &old, 0);
+    let verdict = pair.deliver(0, LINK, &old, 0);
     assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownConnection));
     let mut answer = Packet::default();
     assert!(pair.ends[0].poll_transmit_into(pair.now, &mut answer).is_some());
@@ -206,7 +206,7 @@ fn a_peer_that_has_no_room_refuses() {
 }
 
 #[test]
-fn who_owes_an_answer_and_is_silent_is_given_up_and_who_is_heard_of_is_not() {
+fn a_silent_peer_that_owes_an_answer_is_closed_and_one_that_sends_is_not() {
     let mut pair = pair();
     let [connection, accepted] = pair.connect();
     pair.places = false;
@@ -217,7 +217,7 @@ fn who_owes_an_answer_and_is_silent_is_given_up_and_who_is_heard_of_is_not() {
         pair.now += second;
         pair.ends[0].handle_timeout(pair.now);
         let hello = Packet::Data(weft_wire::DataHeader::default(), None);
-        let _ = pair.hand(0, LINK, &hello, 0);
+        let _ = pair.deliver(0, LINK, &hello, 0);
     }
     assert!(pair.ends[0].poll_timeout().is_some() && pair.ends[0].peer(connection).is_some());
     pair.now += second * 4;
@@ -230,7 +230,7 @@ fn who_owes_an_answer_and_is_silent_is_given_up_and_who_is_heard_of_is_not() {
 }
 
 #[test]
-fn a_link_that_goes_takes_its_connections_with_it() {
+fn a_link_that_goes_down_closes_its_connections() {
     let mut pair = pair();
     let [connection, _] = pair.connect();
     pair.ends[0].submit(connection, message(1, 10)).unwrap();
@@ -239,14 +239,14 @@ fn a_link_that_goes_takes_its_connections_with_it() {
     assert_eq!(pair.ends[0].poll_event(), Some(Event::Closed { connection, reason }));
     let mut packet = Packet::default();
     assert_eq!(pair.ends[0].poll_transmit_into(pair.now, &mut packet), None);
-    let late = pair.hand(0, LINK, &packet, 0);
+    let late = pair.deliver(0, LINK, &packet, 0);
     assert_eq!(late, Verdict::Dropped(DropReason::UnknownConnection));
 }
 
 #[test]
 fn packets_that_break_the_order_end_their_connection_and_no_other() {
-    type Lie = fn(&mut weft_wire::DataHeader, &mut weft_wire::MessageHeader, &mut u16);
-    let lies: [Lie; 6] = [
+    type Change = fn(&mut weft_wire::DataHeader, &mut weft_wire::MessageHeader, &mut u16);
+    let changes: [Change; 6] = [
         |header, _, _| header.psn = 1,
         |_, message, _| message.id = 1,
         |_, message, _| message.offset = 1,
@@ -254,15 +254,15 @@ fn packets_that_break_the_order_end_their_connection_and_no_other() {
         |_, _, len| *len = 101,
         |_, _, len| *len = 0,
     ];
-    for lie in lies {
+    for change in changes {
         let mut pair = pair();
         let [_, accepted] = pair.connect();
         let mut header =
             weft_wire::DataHeader { destination_cid: accepted.0, ..Default::default() };
         let mut message = weft_wire::MessageHeader { length: 100, ..Default::default() };
         let mut len = 100;
-        lie(&mut header, &mut message, &mut len);
-        let verdict = pair.hand(1, LINK, &Packet::data(header, Some(message)), len);
+        change(&mut header, &mut message, &mut len);
+        let verdict = pair.deliver(1, LINK, &Packet::data(header, Some(message)), len);
         assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
         let reason = CloseReason::ProtocolViolation;
         let closed = Event::Closed { connection: accepted, reason };
@@ -274,10 +274,10 @@ fn packets_that_break_the_order_end_their_connection_and_no_other() {
     pair.ends[1].link_up(pair.now, other_link);
     let header = weft_wire::DataHeader { destination_cid: accepted.0, ..Default::default() };
     let stray = Packet::data(header, Some(weft_wire::MessageHeader::default()));
-    let verdict = pair.hand(1, other_link, &stray, 0);
+    let verdict = pair.deliver(1, other_link, &stray, 0);
     assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownConnection));
-    let lie = AckHeader { destination_cid: connection.0, psn_base: 1, ..AckHeader::default() };
-    let verdict = pair.hand(0, LINK, &Packet::Ack(lie), 0);
+    let unsent = AckHeader { destination_cid: connection.0, psn_base: 1, ..AckHeader::default() };
+    let verdict = pair.deliver(0, LINK, &Packet::Ack(unsent), 0);
     assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
 }
 

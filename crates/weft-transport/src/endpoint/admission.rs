@@ -182,24 +182,24 @@ impl Endpoint {
     /// connection.
     #[must_use]
     pub fn with_ended(mut self) -> Self {
-        self.forgotten = Some(alloc::collections::VecDeque::new());
+        self.ended = Some(alloc::collections::VecDeque::new());
         self
     }
 
     /// Returns the next connection that has ended and whose last packet has left.
     #[inline]
     pub fn poll_ended(&mut self) -> Option<EndedConnection> {
-        self.forgotten.as_mut()?.pop_front()
+        self.ended.as_mut()?.pop_front()
     }
 
-    /// Records a connection as forgotten if `answer` is its last packet.
-    pub(super) fn note_forgotten(&mut self, answer: &Transmit) {
-        let Some(forgotten) = &mut self.forgotten else { return };
+    /// Records a connection as ended if `answer` is its last packet.
+    pub(super) fn note_ended(&mut self, answer: &Transmit) {
+        let Some(ended) = &mut self.ended else { return };
         if let (Packet::Setup(header), Some(connection)) = (&answer.packet, answer.connection)
             && header.kind == SetupKind::Close
         {
             let remote_cid = header.destination_cid;
-            forgotten.push_back(EndedConnection { connection, to: answer.to, remote_cid });
+            ended.push_back(EndedConnection { connection, to: answer.to, remote_cid });
         }
     }
 }

@@ -36,9 +36,9 @@ impl Endpoint {
                 payload: None,
             }));
         }
-        if let Some(forgotten) = self.forgotten.as_mut().filter(|_| !leaves_last_packet) {
+        if let Some(ended) = self.ended.as_mut().filter(|_| !leaves_last_packet) {
             let (to, remote_cid) = (connection.peer, connection.remote_cid);
-            forgotten.push_back(EndedConnection { connection: connection.id, to, remote_cid });
+            ended.push_back(EndedConnection { connection: connection.id, to, remote_cid });
         }
         connection.release(now, &mut self.shared);
         connection.note_first_data(&mut self.shared);

@@ -51,7 +51,7 @@ impl Answer {
 }
 
 impl Endpoint {
-    /// Processes a set-up packet.
+    /// Processes a set-up packet. `sealed` is `true` if the packets after it are encrypted.
     pub(super) fn handle_setup(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Endpoint {
             return Err(DropReason::Malformed);
         }
         if !self.tokens.check(now, &requester, theirs.token) {
-            // A token from before this end restarted proves nothing: request a new one.
+            // A token from before this end restarted proves nothing, so a challenge carries a new one.
             self.challenge(now, peer, &requester, header);
             return if theirs.token == 0 { Ok(()) } else { Err(DropReason::BadToken) };
         }
@@ -157,7 +157,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a challenge that asks for proof of address; keeps no state.
+    /// Queues a challenge, which requires a proof of address; keeps no state.
     fn challenge(
         &mut self,
         now: Instant,
@@ -194,7 +194,7 @@ impl Endpoint {
         self.answer(peer, answer);
     }
 
-    /// Sends a reset to the sender of a packet that names an unknown connection.
+    /// Queues a reset for the sender of a packet that names an unknown connection.
     pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32, packet: &Packet) {
         if self.connections.find(unknown_cid).is_none()
             && let Some(proof) = Proof::of(packet)
@@ -292,9 +292,9 @@ impl Endpoint {
             _ => CloseReason::Refused,
         };
         self.with_connection(now, arrival, header, |connection, _| {
-            let asked = !connection.is_established();
-            connection.closing = asked.then_some(reason).or(connection.closing);
-            asked
+            let requesting = !connection.is_established();
+            connection.closing = requesting.then_some(reason).or(connection.closing);
+            requesting
         })
     }
 

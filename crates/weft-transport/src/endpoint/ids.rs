@@ -11,7 +11,7 @@ use crate::ConnectionId;
 use crate::connection::Connection;
 
 /// Minimum number of unpredictable bits in an id.
-const RANDOM_BITS: u32 = 8;
+const MIN_RANDOM_BITS: u32 = 8;
 
 /// The number of high bits of an id that name the thread owning the connection, on hosts with several: a packet steerer
 /// reads them there (BIFROST, section 5.2, flow redirect).
@@ -62,7 +62,7 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn new(limit: u32, secret: Secret) -> Self {
         let slot_bits = u32::BITS - limit.saturating_sub(1).leading_zeros();
-        let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
+        let slot_bits = slot_bits.clamp(1, u32::BITS - MIN_RANDOM_BITS);
         let mask = secret.draw_u32(Purpose::SlotMask, 0) & ((1 << slot_bits) - 1);
         let (slots, uses, free) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -85,7 +85,7 @@ impl Connections {
         let left = (u32::BITS - self.slot_bits).saturating_sub(bits.get());
         self.random_bits = left.max(2);
         self.thread = u32::from(thread).checked_shl(u32::BITS - bits.get()).unwrap_or(0);
-        left >= RANDOM_BITS && bits.thread_of(self.thread) == thread
+        left >= MIN_RANDOM_BITS && bits.thread_of(self.thread) == thread
     }
 
     /// Returns an iterator over all connections.
@@ -150,7 +150,7 @@ impl Connections {
         (connection.id.0 == id).then_some(slot)
     }
 
-    /// Returns the connection in the slot that an id names, without reading it: it may be a later one than the id's.
+    /// Returns the connection in the slot that an id names, without a check of its id: it may be a later connection.
     #[inline]
     pub(super) fn occupant(&self, id: u32) -> Option<&Connection> {
         self.get(self.slot_of(id))
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_a_thread_begin_with_it_and_keep_bits_that_nobody_can_foretell() {
+    fn ids_of_a_thread_begin_with_it_and_keep_unpredictable_bits() {
         for (threads, bits) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (64, 6), (255, 8)] {
             assert_eq!(ThreadBits::of(threads).get(), bits);
             for thread in [0, threads / 2, threads - 1] {

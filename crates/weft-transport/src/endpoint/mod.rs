@@ -46,7 +46,7 @@ pub struct EndpointConfig {
     pub transport: TransportConfig,
     /// The UDP port on which this endpoint receives; peers send there.
     pub receive_port: u16,
-    /// This endpoint's thread number, sent to peers during set-up (BIFROST 5.2).
+    /// This endpoint's thread number, sent to peers during set-up (BIFROST, section 5.2).
     pub thread_id: u8,
     /// `true` if peers may connect.
     pub accept: bool,
@@ -126,8 +126,8 @@ pub struct Endpoint {
     connections_created: u64,
     /// The first sequence number of new connections; `None` draws one.
     first_psn: Option<u32>,
-    /// Connections that have ended; `None` unless the owner asked for them.
-    forgotten: Option<VecDeque<EndedConnection>>,
+    /// Connections that have ended; `None` unless the owner polls them ([`Self::with_ended`]).
+    ended: Option<VecDeque<EndedConnection>>,
 }
 
 /// Upper bound of [`EndpointConfig::max_connections`].
@@ -161,7 +161,7 @@ impl Endpoint {
             secret,
             connections_created: 0,
             first_psn: None,
-            forgotten: None,
+            ended: None,
         })
     }
 
@@ -180,9 +180,9 @@ impl Endpoint {
         self
     }
 
-    /// Lets connections to one address share what they learn of its paths: which are dead, lossy or slow. For owners
-    /// that send path `p` of every connection from one source port, or from one for each remainder of
-    /// [`Peer::thread_id`] by `groups`, at least one.
+    /// Lets connections to one address share their findings about its paths: dead, lossy and slow ones. For owners that
+    /// send path `p` of every connection from one source port, or from one for each value of [`Peer::thread_id`] modulo
+    /// `groups`, which counts as at least one.
     #[must_use]
     pub fn with_shared_ports(mut self, groups: u8) -> Self {
         self.shared.peer_paths.share(groups.max(1));
@@ -202,7 +202,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConfigError`] if the thread does not fit the bits, or too few other bits remain: `max_connections` times the
-    /// number of threads is at most 2^24.
+    /// number of threads, each rounded up to a power of two, is at most 2^24.
     pub fn with_thread_in_ids(mut self, bits: ThreadBits) -> Result<Self, ConfigError> {
         let thread = self.shared.identity.thread_id;
         if self.connections.set_thread(thread, bits) {
@@ -321,8 +321,8 @@ impl Endpoint {
     }
 
     /// Prefetches the data that [`Self::handle_packet`] needs for these packets, and [`Self::poll_transmit`] for the
-    /// next one. Changes nothing: an owner of many endpoints calls it for one that it will serve soon, one [`PrefetchStage`] at
-    /// a time with other work between, to hide memory latency.
+    /// next one. Changes nothing: an owner of many endpoints calls it for one that it will serve soon, one
+    /// [`PrefetchStage`] at a time with other work between, to hide memory latency.
     #[inline]
     pub fn prefetch<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: PrefetchStage) {
         for packet in packets {
@@ -341,10 +341,10 @@ impl Endpoint {
         }
     }
 
-    /// Processes what another endpoint of the process learned of a path.
+    /// Processes a finding of another endpoint of the process about a path.
     pub fn handle_path_news(&mut self, now: Instant, news: &PathNews) {
-        let least = self.shared.config.path_down_after;
-        self.shared.peer_paths.handle_news(now, news, least);
+        let path_down_after = self.shared.config.path_down_after;
+        self.shared.peer_paths.handle_news(now, news, path_down_after);
     }
 
     /// Runs the timers that are due. Call it at or after [`Self::poll_timeout`].
@@ -376,7 +376,7 @@ impl Endpoint {
     }
 
     /// Returns the next finding about a path, for [`handle_path_news`](Self::handle_path_news) of the other endpoints
-    /// of the process. The owner may drop it: the others then find out by themselves.
+    /// of the process. The owner may drop it: the others then detect the change by themselves.
     #[inline]
     pub fn poll_path_news(&mut self) -> Option<PathNews> {
         self.shared.peer_paths.poll_news()
@@ -409,7 +409,7 @@ impl Endpoint {
     /// Returns the statistics of a connection; `None` once it has ended.
     pub fn connection_stats(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
         let slot = self.connections.find(connection.0)?;
-        self.connections.get(slot).map(Connection::flow)
+        self.connections.get(slot).map(Connection::stats)
     }
 
     /// Returns the number of connections held, in any state.

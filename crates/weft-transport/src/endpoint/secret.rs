@@ -1,4 +1,4 @@
-//! Draws that nobody may predict, from a key that nobody else knows.
+//! Unpredictable draws from a secret key.
 //!
 //! A peer sees many draws: its own connections' ids and first sequence numbers, and its tokens. From draws of a
 //! pseudo-random function under a key (SipHash-2-4) it learns nothing of other draws. A generator for reproducible runs
@@ -70,19 +70,19 @@ impl Secret {
         self.draw(purpose, counter) as u32
     }
 
-    /// Returns the position of `number` in a permutation of all numbers of `bits` bits (2 to 32). Each deck has its own
-    /// permutation. A Feistel network with as many rounds as NIST's FF1 (SP 800-38G).
-    pub fn shuffle(&self, bits: u32, deck: u32, number: u32) -> u32 {
+    /// Returns the position of `number` in a permutation of all numbers of `bits` bits (2 to 32). Each value of `index`
+    /// has its own permutation: a Feistel network with as many rounds as NIST's FF1 (SP 800-38G).
+    pub fn shuffle(&self, bits: u32, index: u32, number: u32) -> u32 {
         let low_bits = bits / 2;
         let (low_mask, high_mask) = (ones(low_bits), ones(bits - low_bits));
         let (mut high, mut low) = (number >> low_bits & high_mask, number & low_mask);
-        let scramble = |round: u32, half: u32| {
-            let counter = u64::from(deck) << 32 | u64::from(round) << 16 | u64::from(half);
+        let round_function = |round: u32, half: u32| {
+            let counter = u64::from(index) << 32 | u64::from(round) << 16 | u64::from(half);
             self.draw_u32(Purpose::Shuffle, counter)
         };
         for round in 0..5 {
-            high ^= scramble(2 * round, low) & high_mask;
-            low ^= scramble(2 * round + 1, high) & low_mask;
+            high ^= round_function(2 * round, low) & high_mask;
+            low ^= round_function(2 * round + 1, high) & low_mask;
         }
         high << low_bits | low
     }
@@ -132,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_has_every_number_once_and_each_deck_its_own() {
+    fn a_shuffle_has_every_number_once_and_each_index_its_own() {
         for bits in [2, 3, 8, 15] {
-            let shuffled = |deck| {
+            let shuffled = |index| {
                 (0..1 << bits)
-                    .map(|n| Secret::new([7; 16]).shuffle(bits, deck, n))
+                    .map(|n| Secret::new([7; 16]).shuffle(bits, index, n))
                     .collect::<Vec<_>>()
             };
             let mut sorted = shuffled(1);

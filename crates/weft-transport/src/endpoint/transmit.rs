@@ -26,7 +26,7 @@ pub struct Transmit {
     pub packet: Packet,
 }
 
-/// A [`Transmit`] without its headers, which were written where the owner required.
+/// A [`Transmit`] without its headers, which were written to the owner's [`Packet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The peer's address and receive port.
@@ -80,8 +80,8 @@ impl Endpoint {
         Some(Transmit { to, connection, path, padding, payload, packet })
     }
 
-    /// As [`Self::poll_transmit`], with the headers written to `packet`: at hundreds of thousands of packets a second,
-    /// each copy of them costs time.
+    /// Returns the next packet to send, as [`Self::poll_transmit`] does, with the headers written to `packet`: at
+    /// hundreds of thousands of packets a second, each copy of them costs time.
     #[inline]
     pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         let mut departure = None;
@@ -105,7 +105,7 @@ impl Endpoint {
             if let Some(answer) = self.answers.pop_front() {
                 *packet = answer.packet;
                 send(&answer.departure(), packet);
-                self.note_forgotten(&answer);
+                self.note_ended(&answer);
                 sent += 1;
                 continue;
             }
@@ -132,12 +132,12 @@ impl Endpoint {
         sent
     }
 
-    /// As [`Self::poll_transmit_into`], for an owner whose port must hold payload back (priority flow control): returns
-    /// only packets without payload.
+    /// Returns the next packet without payload, as [`Self::poll_transmit_into`] does, for an owner whose port must hold
+    /// payload back (priority flow control).
     pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
             *packet = answer.packet;
-            self.note_forgotten(&answer);
+            self.note_ended(&answer);
             return Some(answer.departure());
         }
         let (connections, shared) = (&mut self.connections, &mut self.shared);

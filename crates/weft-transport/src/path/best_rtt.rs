@@ -20,7 +20,7 @@ use crate::TransportConfig;
 const MAX_REPLAYS: u32 = 4;
 
 /// Minimum number of selections in a round.
-const ROUND: u16 = 32;
+const MIN_ROUND: u16 = 32;
 
 /// The policy: selects the best path, and unmeasured ones once a round.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Policy {
             self.winners = alloc::vec![PathId::default(); leaves];
             self.explore_next = paths.draw(rng);
         }
-        self.round_left = paths.count().max(ROUND);
+        self.round_left = paths.count().max(MIN_ROUND);
         self.unexplored = paths.count();
         self.replay_all(paths);
     }

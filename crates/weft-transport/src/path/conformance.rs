@@ -15,7 +15,7 @@ const BASE_RTT: Duration = Duration::from_micros(10);
 struct Fabric {
     policy: Policy,
     paths: Paths,
-    /// The path on which the next packet was lost.
+    /// The path on which the next packet was lost before.
     avoid: Option<PathId>,
     rng: Rng,
     now: Instant,
@@ -112,7 +112,7 @@ fn acked(rtt: Duration) -> Feedback {
 }
 
 #[test]
-fn every_name_parses_back_and_says_what_it_does() {
+fn every_name_parses_back_and_has_a_description() {
     for &kind in Kind::ALL {
         assert_eq!(kind.name().parse(), Ok(kind));
         assert_eq!(kind.to_string(), kind.name());
@@ -123,12 +123,12 @@ fn every_name_parses_back_and_says_what_it_does() {
 }
 
 #[test]
-fn the_policies_that_compare_paths_ask_for_probes() {
-    let asking: Vec<_> = Kind::ALL
+fn the_policies_that_compare_paths_are_known() {
+    let comparing: Vec<_> = Kind::ALL
         .iter()
         .filter(|kind| kind.build(&TransportConfig::stellar()).compares_paths())
         .collect();
-    assert_eq!(asking, [&Kind::Dwrr, &Kind::BestRtt, &Kind::RttGroups]);
+    assert_eq!(comparing, [&Kind::Dwrr, &Kind::BestRtt, &Kind::RttGroups]);
 }
 
 /// Returns `true` for policies that send a flow's packets on one path until there is a reason to leave it.
@@ -193,8 +193,8 @@ fn a_path_that_is_down_is_left_at_once_and_taken_again_when_it_returns() {
             acked(if path == dead { Duration::from_micros(1) } else { BASE_RTT })
         });
         // REPS searches for paths only where marks leave it none.
-        let looks = !keeps_to_one(kind) && kind != Kind::Reps;
-        assert_eq!(sent[usize::from(dead.0)] > 0, looks, "{kind}: {sent:?}");
+        let explores = !keeps_to_one(kind) && kind != Kind::Reps;
+        assert_eq!(sent[usize::from(dead.0)] > 0, explores, "{kind}: {sent:?}");
     }
 }
 
@@ -263,7 +263,7 @@ fn a_policy_by_value_stays_small() {
 }
 
 #[test]
-fn the_example_of_contributing_is_what_was_written() {
+fn the_example_of_contributing_is_the_code() {
     let page = include_str!("../../../../CONTRIBUTING.md").replace("\n   ", "\n");
     let (code, _) = include_str!("strack.rs").split_once("\n#[cfg(test)]").expect("it has tests");
     assert!(page.contains(code.trim()), "show strack.rs as it is");

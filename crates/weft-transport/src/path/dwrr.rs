@@ -4,13 +4,13 @@
 //! Kwon et al. weight queues by their length; STELLAR gives no weights for paths. Here a path's weight is the inverse
 //! of its queueing delay: its smoothed round-trip time above that of the best path, halved at the queueing delay of
 //! `half_weight_packets` ([`DwrrConfig`]) packets. A path with a queue fifteen times that long gets
-//! no turn at all. With 4 paths few stay in use, as STELLAR reports of its own; `experiments/stellar-fig9` and
+//! no turn at all. With 4 paths few stay in use, as STELLAR reports of its DWRR; `experiments/stellar-fig9` and
 //! `stellar-fig10a` vary it. Unmeasured paths weigh as much as the best, and the connection probes those that get no
 //! turn.
 //!
-//! Turns are interleaved: [`FULL`] passes make a cycle, and a path of weight `w` has a turn in `w` of them, evenly
-//! spaced. Weights are recomputed at the end of a pass once there was a selection for each path, which makes the work
-//! of a selection constant.
+//! Turns are interleaved: [`MAX_WEIGHT`] passes make a cycle, and a path of weight `w` has a turn in `w` of them,
+//! evenly spaced. Weights are recomputed at the end of a pass once there was a selection for each path, which makes the
+//! work of a selection constant.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -45,9 +45,9 @@ impl Settings for DwrrConfig {
 }
 
 /// The number of passes in a cycle, and the weight of the best path.
-const FULL: u8 = 8;
+const MAX_WEIGHT: u8 = 8;
 
-/// Number of closed paths skipped before any open one is selected.
+/// Maximum number of turns that closed paths lose before a random open path is selected.
 const MAX_TRIES: u32 = 4;
 
 /// Minimum number of selections between two computations of the weights, however few the paths.
@@ -57,11 +57,11 @@ const WEIGH_EVERY: u16 = 32;
 #[derive(Debug)]
 pub struct Policy {
     /// The maximum queueing delay of a path of weight `w` or more, at `w - 1`, nanoseconds.
-    max_queueing: [u32; FULL as usize],
+    max_queueing: [u32; MAX_WEIGHT as usize],
     /// The paths in use, heaviest first. Empty until first used.
     in_use: Vec<PathId>,
     /// One past the last path of weight `w` or more in `in_use`, at `w`.
-    end_of: [u16; FULL as usize + 1],
+    end_of: [u16; MAX_WEIGHT as usize + 1],
     /// The weight of each path.
     weights: Vec<u8>,
     pass: u8,
@@ -73,15 +73,15 @@ pub struct Policy {
     selections: u16,
 }
 
-/// Returns `true` if a path of this weight has a turn in this pass: `weight` of [`FULL`] passes, evenly spaced.
+/// Returns `true` if a path of this weight has a turn in this pass: `weight` of [`MAX_WEIGHT`] passes, evenly spaced.
 const fn has_turn(weight: u8, pass: u8) -> bool {
-    (pass + 1) * weight / FULL > pass * weight / FULL
+    (pass + 1) * weight / MAX_WEIGHT > pass * weight / MAX_WEIGHT
 }
 
-/// Returns the maximum queueing delay, in nanoseconds, at which `FULL * half / (half + queueing)` still rounds to
+/// Returns the maximum queueing delay, in nanoseconds, at which `MAX_WEIGHT * half / (half + queueing)` still rounds to
 /// `weight`.
 fn max_queueing(weight: u64, half_weight_ns: u64) -> u32 {
-    let full = u64::from(FULL);
+    let full = u64::from(MAX_WEIGHT);
     let queueing = half_weight_ns.saturating_mul(2 * full + 1 - 2 * weight) / (2 * weight - 1);
     u32::try_from(queueing).unwrap_or(u32::MAX)
 }
@@ -94,20 +94,20 @@ impl Policy {
         Self {
             max_queueing: [1, 2, 3, 4, 5, 6, 7, 8].map(|w| max_queueing(w, half_weight_ns)),
             in_use: Vec::new(),
-            end_of: [0; FULL as usize + 1],
+            end_of: [0; MAX_WEIGHT as usize + 1],
             weights: Vec::new(),
             pass: 0,
-            weight: FULL,
+            weight: MAX_WEIGHT,
             next: 0,
             selections: 0,
         }
     }
 
-    /// Returns the weight at a queueing delay: [`FULL`] without queueing, half of it at the half weight's queueing, and
-    /// so on; rounded.
+    /// Returns the weight at a queueing delay: [`MAX_WEIGHT`] without queueing, half of it at the half weight's
+    /// queueing, and so on; rounded.
     #[inline]
     fn weight_at(&self, queueing_ns: u64) -> u8 {
-        self.max_queueing.iter().map(|&most| u8::from(queueing_ns <= u64::from(most))).sum()
+        self.max_queueing.iter().map(|&limit| u8::from(queueing_ns <= u64::from(limit))).sum()
     }
 
     /// Computes the weights from the smoothed round-trip times and sorts the paths by them.
@@ -116,23 +116,23 @@ impl Policy {
         let best = up().filter_map(|path| paths.rtt(path)).min();
         self.selections = 0;
         self.weights.clear();
-        self.end_of = [0; FULL as usize + 1];
+        self.end_of = [0; MAX_WEIGHT as usize + 1];
         for path in paths.ids() {
             let weight = match (paths.is_up(path), paths.rtt(path).zip(best)) {
                 (false, _) => 0,
-                (true, None) => FULL,
+                (true, None) => MAX_WEIGHT,
                 (true, Some((rtt, best))) => self.weight_at(rtt.saturating_sub(best).as_nanos()),
             };
             self.weights.push(weight);
             self.end_of[usize::from(weight)] += 1;
         }
-        for weight in (1..usize::from(FULL)).rev() {
+        for weight in (1..usize::from(MAX_WEIGHT)).rev() {
             self.end_of[weight] += self.end_of[weight + 1];
         }
         self.in_use.clear();
         self.in_use.resize(usize::from(self.end_of[1]), PathId::default());
-        let mut place = [0; FULL as usize + 2];
-        place[1..=usize::from(FULL)].copy_from_slice(&self.end_of[1..]);
+        let mut place = [0; MAX_WEIGHT as usize + 2];
+        place[1..=usize::from(MAX_WEIGHT)].copy_from_slice(&self.end_of[1..]);
         for (path, &weight) in paths.ids().zip(&self.weights).filter(|&(_, &weight)| weight > 0) {
             let first_of_weight = &mut place[usize::from(weight) + 1];
             self.in_use[usize::from(*first_of_weight)] = path;
@@ -163,8 +163,8 @@ impl Policy {
         if self.selections >= paths.count().max(WEIGH_EVERY) || self.in_use.is_empty() {
             self.weigh(paths);
         }
-        self.pass = (self.pass + 1) % FULL;
-        self.weight = FULL;
+        self.pass = (self.pass + 1) % MAX_WEIGHT;
+        self.weight = MAX_WEIGHT;
         self.next = 0;
     }
 }
@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_weight_of_n_has_n_turns_in_a_cycle() {
-        for weight in 0..=FULL {
-            let turns = (0..FULL).filter(|&pass| has_turn(weight, pass)).count();
+        for weight in 0..=MAX_WEIGHT {
+            let turns = (0..MAX_WEIGHT).filter(|&pass| has_turn(weight, pass)).count();
             assert_eq!(turns, usize::from(weight));
         }
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_go_by_round_trips_instead_of_marks() {
+    fn it_can_use_round_trips_instead_of_marks() {
         let mut flow =
             Flow::with(FlowBenderConfig { rtt_percent: 250, ..FlowBenderConfig::default() });
         let mut round = |micros, marked| {
@@ -179,7 +179,7 @@ mod tests {
             }
             flow.path() != path
         };
-        assert!(!round(25, true), "25 us are not more than 2.5 times 10, and marks say nothing");
+        assert!(!round(25, true), "25 us are not more than 2.5 times 10, and marks are ignored");
         assert!(round(26, false));
     }
 

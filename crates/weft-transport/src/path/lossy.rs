@@ -22,12 +22,12 @@ const MIN_LOSS_RATIO: u32 = 4;
 const MIN_OTHERS: u32 = 32;
 
 /// Maximum number of packets counted: counts are halved when there are more.
-const WINDOW: u32 = 1024;
+const MAX_COUNTED: u32 = 1024;
 
 /// Maximum age of counts; older ones are dropped.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The time for which a path is closed first; it doubles each time after, up to 16 times.
+/// The time for which a path is closed the first time; it doubles with each further closing, up to 16 times as long.
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u8 = 4;
 
@@ -41,8 +41,8 @@ pub(super) struct Lossy {
     lost: u32,
     /// The time of the last count.
     counted_at: Instant,
-    /// While the path is closed, the time at which it opens; afterwards, the time at which it opened. The epoch before
-    /// the first time.
+    /// While the path is closed, the time at which it opens; afterwards, the time at which it opened.
+    /// [`Instant::EPOCH`] before the first closing.
     until: Instant,
     closed: bool,
     /// Number of consecutive closings.
@@ -65,7 +65,7 @@ impl Lossy {
         self.counted_at = now;
         self.acked += u32::from(acked);
         self.lost = self.lost.saturating_add(lost);
-        while self.sent() > WINDOW {
+        while self.sent() > MAX_COUNTED {
             self.acked /= 2;
             self.lost /= 2;
         }
@@ -79,7 +79,7 @@ impl Lossy {
         mut on_closed: impl FnMut(PathId, Duration),
     ) -> u16 {
         let limit = paths.len() / 2;
-        let mut already = paths.iter().filter(|record| record.lossy.closed).count();
+        let mut closed_in_all = paths.iter().filter(|record| record.lossy.closed).count();
         let open = || paths.iter().map(|record| record.lossy).filter(|lossy| !lossy.closed);
         let (sent, lost) = open().fold((0, 0), |(sent, lost), lossy| {
             (sent + u64::from(lossy.sent()), lost + u64::from(lossy.lost))
@@ -92,11 +92,11 @@ impl Lossy {
             let lossy = &mut record.lossy;
             let (own_sent, own_lost) = (u64::from(lossy.sent()), u64::from(lossy.lost));
             let others = (sent.saturating_sub(own_sent), lost.saturating_sub(own_lost));
-            if already < limit && lossy.is_worse_than(others) {
+            if closed_in_all < limit && lossy.is_worse_than(others) {
                 let hold = lossy.next_hold(now);
                 lossy.close(hold, now);
                 on_closed(PathId(path), hold);
-                (already, closed) = (already + 1, closed + 1);
+                (closed_in_all, closed) = (closed_in_all + 1, closed + 1);
             }
         }
         closed

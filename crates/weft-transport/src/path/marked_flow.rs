@@ -14,6 +14,7 @@ pub(super) struct MarkedFlow {
     base_rtt: Duration,
     /// `true` if ACKs of a path that was left count too.
     stale: bool,
+    /// The time at which the current round trip began; `None` before the first packet.
     began: Option<Instant>,
     acked: u32,
     marked: u32,

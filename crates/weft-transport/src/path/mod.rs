@@ -55,8 +55,9 @@ pub enum Spread {
 
 /// A policy that chooses the path of each spray unit.
 pub trait PathPolicy: Debug {
-    /// Returns the path of the next packet. It is open ([`Candidates::is_open`]). Returns `None` if no path is open, or if
-    /// the policy waits for a path that has packets in flight: call again after feedback, or at [`Self::holds_until`].
+    /// Returns the path of the next packet. It is open ([`Candidates::is_open`]). Returns `None` if no path is open, or
+    /// if the policy waits for a path that has packets in flight: call again after feedback, or at
+    /// [`Self::holds_until`].
     fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId>;
 
     /// Processes the feedback for a packet; `paths` already includes it.
@@ -106,9 +107,10 @@ mod strack;
 #[cfg(test)]
 mod conformance;
 
-/// Passes the table of policies to a macro, behind what precedes it. A row is a policy's variant of [`Kind`], its module,
-/// its name, the number of paths that it keeps busy at a time, and its description; then, where it has settings, their key
-/// in [`TransportConfig`](crate::TransportConfig), their type in that module, and their description.
+/// Passes the table of policies to the macro `$then`, after the tokens `$before`. A row is a policy's variant of
+/// [`Kind`], its module, its name, the number of paths that it keeps busy at a time, and its description; then, where
+/// it has settings, their key in [`TransportConfig`](crate::TransportConfig), their type in that module, and their
+/// description.
 macro_rules! policies {
     ($($then:ident)::+! $($before:tt)*) => { $($then)::+! { $($before)* {
         Single => single, "single", One, "one path for the connection's life, moved only when it dies (ECMP)";
@@ -135,7 +137,7 @@ pub(crate) use policies;
 macro_rules! path_policies {
     ({$(
         $kind:ident => $module:ident, $name:literal, $spread:ident, $about:literal
-        $(, $key:ident: $settings:ident, $what:literal)?;
+        $(, $key:ident: $settings:ident, $doc:literal)?;
     )+}) => {
         weft_units::registry! {
             /// The name of a policy.

@@ -63,7 +63,7 @@ pub struct Policy {
     /// Number of half packets acknowledged on each path towards its next return.
     earned: Vec<u32>,
     /// Number of half packets in a spray unit.
-    price: u32,
+    half_packets_per_unit: u32,
     /// The path of the last unmarked ACK.
     last: Option<PathId>,
     probe_permille: u16,
@@ -76,7 +76,7 @@ impl Policy {
             returned: VecDeque::new(),
             max_returned: usize::from(config.paths).clamp(RETURNED_BOUNDS.0, RETURNED_BOUNDS.1),
             earned: Vec::new(),
-            price: 2 * u32::from(config.spray_unit.max(1)),
+            half_packets_per_unit: 2 * u32::from(config.spray_unit.max(1)),
             last: None,
             probe_permille: config.mp_rdma.probe_permille,
             reordering_bound: config.mp_rdma.reordering_bound,
@@ -97,8 +97,8 @@ impl PathPolicy for Policy {
                 return Some(path);
             }
         }
-        let again = self.last.filter(|&path| !probe && paths.is_open(path));
-        again.or_else(|| paths.open_from(paths.draw(rng)))
+        let previous = self.last.filter(|&path| !probe && paths.is_open(path));
+        previous.or_else(|| paths.open_from(paths.draw(rng)))
     }
 
     #[inline]
@@ -116,8 +116,8 @@ impl PathPolicy for Policy {
             // A lost packet releases no other, and the path loses its credit.
             Feedback::Lost | Feedback::TimedOut => *earned = 0,
         }
-        if *earned >= self.price {
-            *earned -= self.price;
+        if *earned >= self.half_packets_per_unit {
+            *earned -= self.half_packets_per_unit;
             if self.returned.len() == self.max_returned {
                 self.returned.pop_front();
             }

@@ -1,11 +1,11 @@
 //! The path measurements that all connections of an endpoint to one peer share.
 //!
 //! If the owner sends path `p` of every connection from one source port
-//! ([`Endpoint::with_shared_ports`](crate::Endpoint::with_shared_ports)), packets of path `p` to one address take the same
-//! route: a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips likewise).
-//! Consecutive losses are counted over all connections, so that many connections that send one packet each detect a
-//! dead path. One connection probes a path that is down: the one that detected it, or, once that one is idle, the next
-//! to send.
+//! ([`Endpoint::with_shared_ports`](crate::Endpoint::with_shared_ports)), packets of path `p` to one address take the
+//! same route: a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips
+//! likewise). Consecutive losses are counted over all connections, so that many connections that send one packet each
+//! detect a dead path. One connection probes a path that is down: the one that detected it, or, once that one is idle,
+//! the next to send.
 //!
 //! Connections write here when their idle timer fires, every 10 ms while they are active, and read when they become
 //! active; a version number shows active ones that a path opened or closed. No packet costs a lookup. Records are
@@ -90,7 +90,7 @@ pub(crate) struct PeerPaths {
     closed: u32,
     /// A version that changes when a path closes, opens, or needs another connection to probe it.
     version: u32,
-    /// The findings for other endpoints of the process; `None` if there are none.
+    /// The findings for other endpoints of the process; `None` unless the owner polls them.
     news: Option<VecDeque<PathNews>>,
 }
 
@@ -185,16 +185,17 @@ impl PeerPaths {
         }
     }
 
-    /// Records that `prober` considers the path dead and probes it. It closes for all connections after `least`
-    /// consecutive losses over all: a path on which another connection gets ACKs closes for the prober only.
+    /// Records that `prober` considers the path dead and probes it. It closes for all connections after
+    /// `path_down_after` consecutive losses over all: a path on which another connection gets ACKs closes for the
+    /// prober only.
     pub(crate) fn note_down(
         &mut self,
         to: PeerPorts,
         path: PathId,
         prober: ConnectionId,
-        least: u8,
+        path_down_after: u8,
     ) {
-        let is_down = |record: &Record| record.down || record.losses >= least;
+        let is_down = |record: &Record| record.down || record.losses >= path_down_after;
         if !self.is_shared() || !self.record(to, path).is_some_and(is_down) {
             return;
         }
@@ -295,11 +296,11 @@ impl PeerPaths {
         let is_known =
             |record: &Record| record.srtt_ns > 0 && now.since(record.measured_at) < MAX_AGE;
         let known = peer.paths.iter().filter(|record| is_known(record));
-        let least = known.map(|record| record.srtt_ns).min().unwrap_or(1);
+        let shortest = known.map(|record| record.srtt_ns).min().unwrap_or(1);
         for (id, record) in (0..paths.count()).map(PathId).zip(&peer.paths) {
             let is_newer = record.measured_at > paths.state(id).last_response_at;
             if is_known(record) && (is_newer || paths.rtt(id).is_none()) {
-                paths.set_rtt(id, least << (record.srtt_ns / least).ilog2());
+                paths.set_rtt(id, shortest << (record.srtt_ns / shortest).ilog2());
                 changed = true;
             }
         }
@@ -313,7 +314,7 @@ impl PeerPaths {
     }
 
     /// Processes a finding of another endpoint of the process. It is not passed on.
-    pub(crate) fn handle_news(&mut self, now: Instant, news: &PathNews, least: u8) {
+    pub(crate) fn handle_news(&mut self, now: Instant, news: &PathNews, path_down_after: u8) {
         let PathNews { to, path, finding } = *news;
         if !self.is_shared() {
             return;
@@ -321,7 +322,7 @@ impl PeerPaths {
         match finding {
             // The next connection to send probes it: each endpoint probes for itself.
             Finding::Down => self.change(to, path, |record| {
-                record.losses = record.losses.max(least);
+                record.losses = record.losses.max(path_down_after);
                 record.noticed_at = now;
                 record.lossy = Lossy::default();
                 record.down = true;
@@ -422,7 +423,7 @@ impl PeerPaths {
     }
 
     /// Queues a finding for other endpoints. If the owner does not drain the queue in time, the oldest finding is lost:
-    /// each endpoint finds out by itself too.
+    /// each endpoint detects changes by itself too.
     fn notify(&mut self, to: PeerPorts, path: PathId, finding: Finding) {
         let Some(news) = &mut self.news else { return };
         if news.len() >= MAX_RECORDS {
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_differ_by_the_peers_thread_are_told_apart() {
+    fn ports_that_differ_by_the_peers_thread_are_distinguished() {
         let mut paths = PeerPaths::default();
         let address = peer(1).peer;
         assert_eq!(paths.key(address, 5).group, 0);
@@ -576,7 +577,7 @@ mod tests {
         let pass = |here: &mut PeerPaths, there: &mut PeerPaths, now| {
             let news: Vec<_> = core::iter::from_fn(|| here.poll_news()).collect();
             news.iter().for_each(|news| there.handle_news(now, news, 2));
-            assert_eq!(there.poll_news(), None, "it is not told on");
+            assert_eq!(there.poll_news(), None, "it is not passed on");
             news.len()
         };
         write(&mut here, measured(10, 50, 6), at(100));
@@ -596,7 +597,7 @@ mod tests {
         assert_eq!(pass(&mut here, &mut there, at(600_004)), 1);
         assert_eq!(there.down(peer(1)).collect::<Vec<_>>(), [(PathId(1), false)]);
         there.note_down(peer(1), PathId(1), ConnectionId(9), 2);
-        assert_eq!(there.poll_news(), None, "it was told of it");
+        assert_eq!(there.poll_news(), None, "it is not passed back");
         here.note_up(peer(1), PathId(1));
         assert_eq!(pass(&mut here, &mut there, at(700_000)), 1);
         assert_eq!(there.down(peer(1)).count(), 0);

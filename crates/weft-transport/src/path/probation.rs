@@ -168,7 +168,7 @@ mod tests {
 
     /// The answer takes longer than the wait for it three times; a loss counts all the same.
     #[test]
-    fn a_late_answer_takes_back_what_its_silence_said() {
+    fn a_late_answer_undoes_a_failure_by_missed_probes() {
         let mut probation = Probation::new(INTERVAL);
         for now in [100, 200, 300] {
             probation.begin(PATH, at(now));

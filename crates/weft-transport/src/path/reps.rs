@@ -42,6 +42,7 @@ pub struct Policy {
     /// The initial value of `explore`.
     product: u32,
     freeze_for: Duration,
+    /// `true` if a spray unit has several packets.
     units_of_many: bool,
 }
 
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_freezes_to_what_is_kept_and_thawing_explores() {
+    fn a_timeout_freezes_the_kept_paths_and_thawing_explores() {
         let mut rig = Rig::new();
         rig.send(10);
         (1..=3).for_each(|path| rig.feed(path, CLEAN));

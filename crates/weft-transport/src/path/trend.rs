@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(rising.at(58), Some(Duration::from_nanos(15_800)));
     }
 
-    /// The line is y = 1.4 x + 3.5 by hand, through (1, 6), (2, 5), (3, 7), (4, 10).
+    /// By hand, the line is y = 1.4 x + 3.5, y in microseconds, through (1, 6), (2, 5), (3, 7), (4, 10).
     #[test]
     fn the_line_is_that_of_least_squares() {
         let noisy = trend(&[(1, 6_000), (2, 5_000), (3, 7_000), (4, 10_000)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_or_is_one_sample_is_taken_as_level() {
+    fn a_falling_line_or_a_single_sample_is_taken_as_level() {
         assert_eq!(trend(&[(0, 900), (2, 500)]).at(10), Some(Duration::from_nanos(700)));
         assert_eq!(trend(&[(3, 900)]).at(50), Some(Duration::from_nanos(900)));
         assert_eq!(Trend::default().at(1), None);

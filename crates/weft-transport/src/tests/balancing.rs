@@ -1,4 +1,4 @@
-//! Tests of policies that leave paths, on an in-memory link: the reasons for which they do.
+//! Tests of policies that leave paths, on an in-memory link: the conditions under which they leave.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -55,7 +55,7 @@ fn paths_taken_by_length(
         fate(packet.path, packet.len)
     });
     pair.submit(0, ids[0], 1, 1_000_000);
-    pair.run_until(Duration::from_millis(20), |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(Duration::from_millis(20), |pair| pair.acked_tokens(0) == [1]);
     let taken = taken.borrow().clone();
     (taken, pair)
 }
@@ -71,9 +71,9 @@ fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
         if path == slow { Fate::Delay(Duration::from_micros(30)) } else { Fate::Pass }
     };
     let (taken, pair) = paths_taken(&config(Kind::Hopper), delay);
-    let &[(from, few), (_, most)] = &taken[..] else { panic!("{taken:?}") };
+    let &[(from, on_old), (_, on_new)] = &taken[..] else { panic!("{taken:?}") };
     assert_eq!(from, slow);
-    assert!(few < 400 && most > 600, "{taken:?}");
+    assert!(on_old < 400 && on_new > 600, "{taken:?}");
     let stats = pair.ends[0].stats();
     assert_eq!((stats.probes_sent, stats.path_switches), (2, 1));
     // The probes and answers have headers of 16 and 32 bytes and no padding.
@@ -85,7 +85,7 @@ fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
 /// Two idle paths beside a congested one; a packet of 1000 bytes takes 16 us longer on one of them, as on a link of
 /// half a gigabit a second, headers almost no time. Headers alone do not distinguish the two.
 #[test]
-fn a_probe_with_payload_tells_a_slow_link_from_a_fast_one() {
+fn a_probe_with_payload_distinguishes_a_slow_link_from_a_fast_one() {
     let three = TransportConfig { paths: 3, ..config(Kind::Hopper) };
     let congested = paths_taken(&three, |_| Fate::Pass).0[0].0;
     let delay = |slow_link: Option<PathId>| {
@@ -125,7 +125,7 @@ fn a_change_of_path_that_waits_is_counted_as_a_stall_and_one_at_once_is_none() {
             Fate::Delay(free_at.since(packet.now) + distance)
         });
         pair.submit(0, ids[0], 1, 1_000_000);
-        pair.run_until(Duration::from_millis(20), |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(Duration::from_millis(20), |pair| pair.acked_tokens(0) == [1]);
         let stats = pair.ends[0].stats();
         assert_eq!(stats.path_switches, 1);
         stats.switch_stall_nanos
@@ -159,9 +159,9 @@ fn flowbender_and_plb_leave_a_marked_path_and_stay_on_a_clean_one() {
         // A window of 50 packets: a transfer takes 20 round trips.
         let config = TransportConfig { send_window: 50, ..config(policy) };
         let (taken, _) = paths_taken(&config, mark);
-        let &[(from, few), (_, most)] = &taken[..] else { panic!("{policy}: {taken:?}") };
-        assert_eq!((from, few + most), (bad, 1000), "{policy}");
-        assert!(few < at_most, "{policy}: {taken:?}");
+        let &[(from, on_old), (_, on_new)] = &taken[..] else { panic!("{policy}: {taken:?}") };
+        assert_eq!((from, on_old + on_new), (bad, 1000), "{policy}");
+        assert!(on_old < at_most, "{policy}: {taken:?}");
     }
 }
 
@@ -214,7 +214,7 @@ fn a_small_window_keeps_both_paths_busy() {
     });
     let began = pair.now;
     (1..=10).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
-    pair.run_until(Duration::from_secs(2), |pair| pair.sent_tokens(0).len() == 10);
+    pair.run_until(Duration::from_secs(2), |pair| pair.acked_tokens(0).len() == 10);
     let rate = 80e6 / pair.now.since(began).as_secs_f64();
     assert!(rate > 0.9 * 200e6 * 1432.0 / 1510.0, "{rate:.3e} bit/s");
 }

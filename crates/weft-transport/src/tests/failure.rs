@@ -27,7 +27,7 @@ fn heavy_random_loss_in_both_directions_loses_nothing() {
                 for token in 0..10 {
                     pair.submit(0, ids[0], token, 30_000);
                 }
-                pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 10);
+                pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 10);
                 assert_eq!(pair.bytes_placed(1), 300_000, "{policy} {congestion}");
             }
         }
@@ -45,7 +45,7 @@ fn one_lossy_path_of_128_leaves_the_rest_their_speed() {
         });
         let began = pair.now;
         pair.submit(0, ids[0], 1, 50_000_000);
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         pair.now.since(began)
     };
     let (clean, lossy) = (finish(false), finish(true));
@@ -62,7 +62,7 @@ fn when_every_path_dies_and_comes_back_everything_arrives() {
         if dead { Fate::Drop } else { Fate::Pass }
     });
     pair.submit(0, ids[0], 1, 20_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 20_000_000);
     assert!(pair.now >= heals);
     // Recovery is prompt once the network is back.
@@ -84,7 +84,7 @@ fn a_dead_path_costs_a_few_round_trips_not_a_timeout() {
     pair.run_until(LIMIT, |pair| pair.ends[0].stats().paths_down > 0);
     let took = pair.now.since(dies);
     assert!(took < Duration::from_micros(250), "down after {took}");
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
 }
 
 #[test]
@@ -111,20 +111,20 @@ fn lost_acks_and_a_wide_window_with_a_hole_cause_few_spurious_retransmissions() 
         if drop { Fate::Drop } else { Fate::Pass }
     });
     (0..20).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 20);
     let stats = pair.ends[0].stats();
     let retransmissions = stats.retransmissions();
-    let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
+    let spurious = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
     assert!(retransmissions > 20, "{retransmissions} retransmissions: nothing was lost");
     // The remaining duplicates are probes: one packet in 256 after a timeout.
     assert!(
-        needless * 2 <= retransmissions,
-        "{needless} of {retransmissions} retransmissions had arrived"
+        spurious * 2 <= retransmissions,
+        "{spurious} of {retransmissions} retransmissions had arrived"
     );
 }
 
 #[test]
-fn what_was_lost_twice_takes_a_path_that_is_known_to_work() {
+fn a_packet_lost_twice_takes_a_path_that_is_known_to_work() {
     // Seven of eight paths fail at once, in the middle of a transfer: a retransmission on a random path is lost seven
     // times in eight, and the timeout doubles each time.
     let config = TransportConfig {
@@ -144,7 +144,7 @@ fn what_was_lost_twice_takes_a_path_that_is_known_to_work() {
             if dead { Fate::Drop } else { Fate::Pass }
         });
         let began = pair.now;
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 2);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 2);
         let took = pair.now.since(began);
         assert!(took < Duration::from_millis(30), "alive {alive}: {took}");
     }
@@ -155,17 +155,17 @@ fn a_silence_of_the_peer_leaves_no_window_shut() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     pair.submit(0, ids[0], 1, 8_000_000);
     pair.run_for(Duration::from_micros(100));
-    assert_eq!(pair.sent_tokens(0), [0; 0], "the transfer is under way");
-    let heard_again = pair.now + Duration::from_millis(60);
+    assert_eq!(pair.acked_tokens(0), [0; 0], "the transfer is under way");
+    let answers_at = pair.now + Duration::from_millis(60);
     pair.rule = Box::new(move |on_link| {
-        let silent = on_link.from == 1 && on_link.now < heard_again;
+        let silent = on_link.from == 1 && on_link.now < answers_at;
         if silent { Fate::Drop } else { Fate::Pass }
     });
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
-    let late = pair.now.since(heard_again);
-    assert!(late < Duration::from_millis(70), "done {late} after the peer was heard again");
-    let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
-    assert!(needless < 40, "{needless} packets were sent again");
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
+    let late = pair.now.since(answers_at);
+    assert!(late < Duration::from_millis(70), "done {late} after the peer answered again");
+    let spurious = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
+    assert!(spurious < 40, "{spurious} packets were retransmitted");
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn a_packet_that_was_only_late_takes_no_path_down() {
         _ => Fate::Pass,
     });
     pair.submit(0, ids[0], 5, 100);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 6);
-    assert!(pair.ends[0].stats().retransmissions() > 0, "it was never asked for");
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 6);
+    assert!(pair.ends[0].stats().retransmissions() > 0, "no probe was sent");
     assert_eq!(pair.ends[0].stats().paths_down, 0);
 }
 
@@ -201,17 +201,17 @@ fn dead_ways_back_cost_round_trips_not_timeouts() {
         });
         let began = pair.now;
         pair.submit(0, ids[0], 1, 50_000_000);
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         pair.now.since(began).as_nanos()
     };
     // Without tail loss probes the transfer takes 3.6 and 7.9 times as long.
     let (clean, two, four) = (finish(0), finish(2), finish(4));
-    assert!(two < clean * 2, "{two} ns with two of eight ways back dead, {clean} with none");
-    assert!(four < clean * 4, "{four} ns with four of eight ways back dead, {clean} with none");
+    assert!(two < clean * 2, "{two} ns with two of eight reverse paths dead, {clean} with none");
+    assert!(four < clean * 4, "{four} ns with four of eight reverse paths dead, {clean} with none");
 }
 
 #[test]
-fn acks_keep_off_the_ways_back_that_their_own_end_found_to_be_down() {
+fn acks_avoid_reverse_paths_that_their_own_end_found_to_be_down() {
     let (mut pair, ids) = Pair::joined(&TransportConfig { paths: 4, ..TransportConfig::bifrost() });
     let acks = Rc::new(Cell::new([0_u32; 4]));
     let seen = Rc::clone(&acks);
@@ -228,14 +228,14 @@ fn acks_keep_off_the_ways_back_that_their_own_end_found_to_be_down() {
     assert!(acks.get()[2] > 0, "nothing was known of the path");
     acks.set([0; 4]);
     pair.submit(0, ids[0], 2, 2_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 2);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 2);
     let [first, second, dead, fourth] = acks.get();
     assert_eq!(dead, 0);
     assert!(first.min(second).min(fourth) > 3, "the others take turns: {:?}", acks.get());
 }
 
 #[test]
-fn what_was_placed_and_comes_again_is_answered_by_two_paths() {
+fn a_duplicate_is_acknowledged_on_two_paths() {
     let (mut pair, ids) = Pair::joined(&TransportConfig { paths: 4, ..TransportConfig::bifrost() });
     let answers = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&answers);
@@ -247,12 +247,12 @@ fn what_was_placed_and_comes_again_is_answered_by_two_paths() {
         if seen.borrow().len() == 1 { Fate::Drop } else { Fate::Pass }
     });
     pair.submit(0, ids[0], 1, 100);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     pair.run_for(Duration::from_millis(1));
     let answers = answers.take();
     let [.., first, second] = answers[..] else { panic!("{answers:?}") };
     assert_ne!(first, second);
-    assert_eq!(answers.len(), 3, "one that is lost, two for what comes again: {answers:?}");
+    assert_eq!(answers.len(), 3, "one that is lost, two for the duplicate: {answers:?}");
 }
 
 #[test]
@@ -260,14 +260,14 @@ fn a_lost_tail_costs_round_trips_not_a_timeout() {
     let config = TransportConfig { paths: 4, ..TransportConfig::bifrost() };
     let (mut pair, ids) = Pair::joined(&config);
     pair.submit(0, ids[0], 1, 100_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     let began = pair.now;
     pair.rule = Box::new(move |on_link| {
         let last = matches!(on_link.packet, Packet::Data(header, _) if !header.retransmitted);
         if on_link.from == 0 && last { Fate::Drop } else { Fate::Pass }
     });
     pair.submit(0, ids[0], 2, 1000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1, 2]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1, 2]);
     let took = pair.now.since(began);
     assert!(took < config.retransmission.rto_min / 2, "{took}");
     assert_eq!(pair.ends[0].stats().tail_loss_probes, 1);
@@ -285,19 +285,19 @@ fn a_path_that_flaps_is_left_alone_and_comes_back_when_it_has_settled() {
         let dead = since < flapping && (since.as_nanos() / 100_000_000).is_multiple_of(2);
         if dead && on_link.path.0 < 4 { Fate::Drop } else { Fate::Pass }
     });
-    let (mut longest, mut heard, mut heard_at) = (Duration::ZERO, 0, pair.now);
+    let (mut longest, mut total, mut delivered_at) = (Duration::ZERO, 0, pair.now);
     for token in 0..35_000 {
         pair.submit(0, ids[0], token, 1_000);
         pair.run_for(Duration::from_micros(100));
         let delivered = pair.delivered(1).len();
         pair.events[1].clear();
-        heard += delivered;
+        total += delivered;
         if delivered > 0 {
-            longest = longest.max(pair.now.since(heard_at));
-            heard_at = pair.now;
+            longest = longest.max(pair.now.since(delivered_at));
+            delivered_at = pair.now;
         }
     }
-    assert!(heard > 34_900, "{heard} messages");
+    assert!(total > 34_900, "{total} messages");
     assert!(longest < Duration::from_millis(20), "nothing was delivered for {longest}");
     let stats = pair.ends[0].stats();
     assert!((4..=12).contains(&stats.paths_down), "{} times down", stats.paths_down);
@@ -376,7 +376,7 @@ fn a_path_that_flapped_comes_back_where_a_round_trip_is_longer_than_a_probe_inte
 fn a_silence_in_which_acks_were_lost_is_no_round_trip() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     pair.submit(0, ids[0], 0, 1_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [0]);
     let silent_until = pair.now + Duration::from_millis(300);
     let mut lost_again = false;
     pair.rule = Box::new(move |on_link| match on_link.packet {
@@ -387,7 +387,7 @@ fn a_silence_in_which_acks_were_lost_is_no_round_trip() {
         _ => Fate::Pass,
     });
     pair.submit(0, ids[0], 1, 1_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0, 1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [0, 1]);
     let mut first = true;
     pair.rule = Box::new(move |on_link| match on_link.packet {
         Packet::Data(..) if core::mem::take(&mut first) => Fate::Drop,
@@ -395,9 +395,9 @@ fn a_silence_in_which_acks_were_lost_is_no_round_trip() {
     });
     let began = pair.now;
     pair.submit(0, ids[0], 2, 1_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0, 1, 2]);
-    // A tail probe leaves after an eighth of the shortest timeout; before it existed, the packet waited for the longest
-    // timeout, 64 ms.
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [0, 1, 2]);
+    // A tail loss probe leaves after an eighth of the shortest timeout. If the silence counted as a round trip, the
+    // packet would wait for the longest timeout, 64 ms.
     let took = pair.now.since(began);
     assert!(took < Duration::from_millis(1), "{took}");
 }

@@ -40,11 +40,13 @@ fn a_connection_is_set_up_and_carries_both_ways() {
     };
     pair.submit(0, id, 1, 100_000);
     pair.submit(1, connection, 2, 100_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 1 && pair.sent_tokens(1).len() == 1);
+    pair.run_until(LIMIT, |pair| {
+        pair.acked_tokens(0).len() == 1 && pair.acked_tokens(1).len() == 1
+    });
 }
 
 #[test]
-fn each_end_learns_who_the_other_is() {
+fn each_end_learns_the_address_the_thread_and_the_paths_of_the_other() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     assert_eq!(pair.ends[0].peer(id), None);
@@ -74,7 +76,7 @@ fn every_packet_names_the_congestion_control_in_use() {
         let (kind, cc_type) = match on_link.packet {
             Packet::Data(header, _) if header.special => ("probe", header.cc_type),
             Packet::Data(header, _) => {
-                assert!(header.ece, "marks are counted, and headers say so");
+                assert!(header.ece, "marks are counted, and headers announce it");
                 ("data", header.cc_type)
             }
             Packet::Ack(header) if header.special => ("answer", header.cc_type),
@@ -133,13 +135,13 @@ fn every_packet_of_set_up_may_be_lost() {
         let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
         pair.run_until(LIMIT, connected);
         pair.submit(0, id, 1, 50_000);
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         assert_eq!(pair.ends[1].connections(), 1, "losing packet {first}");
     }
 }
 
 #[test]
-fn nobody_there_is_a_timeout() {
+fn a_request_without_an_answer_times_out() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     pair.rule = Box::new(|_| Fate::Drop);
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
@@ -162,7 +164,7 @@ fn requests(config: &TransportConfig) -> Vec<u64> {
 }
 
 #[test]
-fn a_silent_peer_is_asked_on_more_and_more_paths_and_eight_times_at_least() {
+fn requests_to_a_silent_peer_take_more_and_more_paths_and_are_eight_at_least() {
     let config = TransportConfig::stellar();
     let mut expected = vec![0, 10, 10];
     for (at, copies) in [(30, 4), (70, 8), (150, 8), (310, 8), (560, 8), (810, 8)] {
@@ -201,7 +203,7 @@ fn closing_notifies_the_peer() {
 }
 
 #[test]
-fn what_was_placed_is_acknowledged_before_an_end_closes() {
+fn placed_packets_are_acknowledged_before_an_end_closes() {
     let config = TransportConfig {
         ack_every: 100,
         ack_delay: Duration::from_secs(1),
@@ -210,11 +212,11 @@ fn what_was_placed_is_acknowledged_before_an_end_closes() {
     let (mut pair, ids) = Pair::joined(&config);
     pair.submit(0, ids[0], 5, 10_000);
     pair.run_until(LIMIT, |pair| pair.bytes_placed(1) == 10_000);
-    assert!(pair.sent_tokens(0).is_empty(), "acknowledged before its time");
+    assert!(pair.acked_tokens(0).is_empty(), "acknowledged before its time");
     let now = pair.now;
     pair.ends[1].close(now, ids[1]);
     pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Peer));
-    assert_eq!(pair.sent_tokens(0), [5]);
+    assert_eq!(pair.acked_tokens(0), [5]);
 }
 
 #[test]
@@ -242,7 +244,7 @@ fn keepalives_hold_a_silent_connection_open_and_notice_a_dead_peer() {
 }
 
 #[test]
-fn of_two_silent_ends_the_one_that_asked_for_the_connection_asks_for_both() {
+fn of_two_silent_ends_only_the_initiator_sends_keepalives() {
     let interval = Duration::from_secs(10);
     let config = TransportConfig { keepalive_interval: interval, ..TransportConfig::stellar() };
     let mut pair = Pair::new(&config);
@@ -257,12 +259,15 @@ fn of_two_silent_ends_the_one_that_asked_for_the_connection_asks_for_both() {
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     pair.run_for(Duration::from_secs(600));
     assert_eq!((closed(&pair, 0), closed(&pair, 1)), (None, None));
-    let [asker, asked] = *sent.borrow();
-    assert!((59..=60).contains(&asker) && asked == 0, "{asker} and {asked} keepalives");
+    let [initiator, acceptor] = *sent.borrow();
+    assert!(
+        (59..=60).contains(&initiator) && acceptor == 0,
+        "{initiator} and {acceptor} keepalives"
+    );
 }
 
 #[test]
-fn lost_keepalives_are_sent_again() {
+fn lost_keepalives_are_retransmitted() {
     let config = TransportConfig {
         keepalive_interval: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(60),
@@ -280,7 +285,7 @@ fn lost_keepalives_are_sent_again() {
 }
 
 #[test]
-fn a_dead_path_keeps_nobody_from_connecting_and_no_connection_from_living() {
+fn a_dead_path_prevents_no_set_up_and_closes_no_connection() {
     let config = TransportConfig {
         paths: 4,
         keepalive_interval: Duration::from_millis(300),
@@ -331,7 +336,7 @@ fn a_peer_that_restarted_while_idle_is_noticed_by_a_keepalive() {
     let config = TransportConfig { keepalive_interval, ..TransportConfig::stellar() };
     let (mut pair, ids) = Pair::joined(&config);
     pair.submit(0, ids[0], 1, 100);
-    pair.run_until(Duration::from_millis(1), |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(Duration::from_millis(1), |pair| pair.acked_tokens(0) == [1]);
     pair.ends[1] = endpoint(&config, 77);
     pair.run_until(keepalive_interval * 2, |pair| closed(pair, 0) == Some(CloseReason::Reset));
 }
@@ -339,7 +344,7 @@ fn a_peer_that_restarted_while_idle_is_noticed_by_a_keepalive() {
 /// Found by the simulator's swarm: the restarted peer refused the proof it had requested before its restart, and the
 /// request was retransmitted with it until it timed out.
 #[test]
-fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
+fn a_peer_that_restarts_during_set_up_requests_a_new_proof() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     let request = pair.ends[0].poll_transmit(pair.now).unwrap();
@@ -353,7 +358,7 @@ fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
 
 /// Found by the simulator's swarm: the end that accepted waited for a peer that had closed.
 #[test]
-fn an_accept_that_nobody_waits_for_any_more_is_taken_back() {
+fn an_accept_of_a_closed_connection_is_answered_with_a_reset() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     pair.run_until(Duration::from_millis(1), |pair| pair.ends[1].connections() == 1);
@@ -365,12 +370,12 @@ fn an_accept_that_nobody_waits_for_any_more_is_taken_back() {
 fn a_late_copy_of_a_request_makes_no_connection_that_lasts() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     let proven = Rc::new(Cell::new(None));
-    let heard = proven.clone();
+    let recorded = proven.clone();
     pair.rule = Box::new(move |seen| {
         if let Packet::Setup(header) = seen.packet
             && header.kind == SetupKind::Request
         {
-            heard.set(Some(*seen.packet));
+            recorded.set(Some(*seen.packet));
         }
         Fate::Pass
     });
@@ -385,7 +390,7 @@ fn a_late_copy_of_a_request_makes_no_connection_that_lasts() {
 }
 
 #[test]
-fn what_must_not_be_foretold_comes_from_the_secret_alone() {
+fn unpredictable_numbers_come_from_the_secret_alone() {
     let drawn = |seed, secret| {
         let config = EndpointConfig {
             transport: TransportConfig::stellar(),
@@ -430,7 +435,7 @@ fn an_endpoint_that_is_full_refuses() {
 }
 
 #[test]
-fn a_version_nobody_shares_is_refused_by_name() {
+fn a_version_that_the_ends_do_not_share_is_refused_by_name() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     // The first request is challenged; the one with the token claims only a later version.

@@ -86,7 +86,7 @@ fn acks_of_packets_never_sent_are_refused() {
         let verdict = pair.inject(0, &Packet::Ack(header), 0);
         assert_eq!(verdict, Verdict::Dropped(DropReason::AckOfUnsent), "{header:?}");
     }
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
@@ -105,7 +105,7 @@ fn a_reset_that_repeats_nothing_of_the_connection_is_refused() {
             }
         }
     }
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
@@ -136,7 +136,7 @@ fn a_timestamp_from_the_future_is_refused() {
     };
     let verdict = pair.inject(0, &Packet::Ack(header), 0);
     assert_eq!(verdict, Verdict::Dropped(DropReason::BadTimestamp));
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn data_outside_the_window_or_its_message_is_refused() {
     }
     let old = Packet::Data(DataHeader { psn: base.wrapping_sub(1), ..header }, Some(message));
     assert_eq!(pair.inject(1, &old, 100), Verdict::Dropped(DropReason::Duplicate));
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
@@ -196,7 +196,7 @@ fn packets_of_another_version_than_agreed_are_refused() {
     }
     let counted = |end: usize| pair.ends[end].stats().dropped_for(DropReason::UnknownVersion);
     assert_eq!((counted(0), counted(1)), (3, 6));
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
@@ -207,7 +207,7 @@ fn unknown_connections_are_answered_with_a_reset_and_counted() {
     let packet = Packet::Data(header, Some(message));
     assert_eq!(pair.inject(1, &packet, 100), Verdict::Dropped(DropReason::UnknownConnection));
     assert_eq!(pair.ends[1].stats().dropped_for(DropReason::UnknownConnection), 1);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn packets_go_to_the_port_that_the_accept_names() {
 }
 
 #[test]
-fn an_accept_that_says_something_else_than_the_first_is_refused() {
+fn an_accept_that_differs_from_the_first_is_refused() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     let ids = [0; 2].map(|_| pair.ends[0].connect(pair.now, address(1), 0).unwrap());
     let accept = |cid, to: ConnectionId, port| setup(SetupKind::Accept, cid, to.0, port);
@@ -297,7 +297,7 @@ fn random_headers_never_panic_and_never_stall_the_honest_peer() {
             let (header, message) = data(to_receiver, psn.wrapping_sub(100_000));
             let _ = pair.inject(1, &Packet::Data(header, Some(message)), 100);
         }
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         assert_eq!(pair.bytes_placed(1), 10_000_000, "round {round}");
     }
 }

@@ -35,7 +35,7 @@ fn a_connection_at_rest_holds_at_most_512_bytes_after_it_was_used() {
         }
         pair.run_for(millis(200));
     }
-    assert_eq!(pair.sent_tokens(0).len(), 20 * 500);
+    assert_eq!(pair.acked_tokens(0).len(), 20 * 500);
     for (end, endpoint) in pair.ends.iter().enumerate() {
         assert!(ids.iter().all(|id| endpoint.is_idle(id[end])));
         let (connection, schedule) = endpoint.bytes_at_rest();
@@ -57,7 +57,7 @@ fn a_wave_of_messages_holds_room_for_those_of_one_moment() {
 }
 
 #[test]
-fn what_is_known_of_paths_outlives_a_short_pause_and_a_dead_one_a_longer() {
+fn path_measurements_outlive_a_short_pause_and_with_a_dead_path_a_longer_one() {
     let (mut pair, ids) = joined(2);
     pair.submit(0, ids[0][0], 1, 10_000);
     pair.run_for(millis(50));
@@ -68,7 +68,7 @@ fn what_is_known_of_paths_outlives_a_short_pause_and_a_dead_one_a_longer() {
     pair.rule = Box::new(|on_link| if on_link.path.0 == 5 { Fate::Drop } else { Fate::Pass });
     pair.submit(0, ids[1][0], 2, 20_000_000);
     pair.run_for(millis(300));
-    assert_eq!((pair.sent_tokens(0), pair.ends[0].stats().paths_down), ([1, 2].to_vec(), 1));
+    assert_eq!((pair.acked_tokens(0), pair.ends[0].stats().paths_down), ([1, 2].to_vec(), 1));
     assert!(!pair.ends[0].is_idle(ids[1][0]), "it forgot the dead path");
     pair.run_for(millis(400));
     assert!(pair.ends[0].is_idle(ids[1][0]), "probes of a dead path kept it from rest");

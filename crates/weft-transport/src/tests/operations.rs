@@ -85,7 +85,7 @@ fn one_run(seed: u64) {
         }
     }
     pair.rule = Box::new(|_| Fate::Pass);
-    let total = |pair: &Pair| pair.sent_tokens(0).len() + pair.sent_tokens(1).len();
+    let total = |pair: &Pair| pair.acked_tokens(0).len() + pair.acked_tokens(1).len();
     let expected = submitted[0].len() + submitted[1].len();
     pair.run_until(Duration::from_secs(60), |pair| total(pair) == expected);
     for (end, submitted) in submitted.iter().enumerate() {

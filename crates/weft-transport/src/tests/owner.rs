@@ -11,7 +11,7 @@ use crate::{PlacedError, TransportConfig};
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[test]
-fn what_is_declined_comes_again() {
+fn declined_packets_are_retransmitted() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     let mut declined = BTreeSet::new();
     pair.owner = Box::new(move |placement| {
@@ -21,7 +21,7 @@ fn what_is_declined_comes_again() {
         if no_room { OwnerAction::Decline } else { OwnerAction::Place }
     });
     pair.submit(0, ids[0], 1, 1_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!((pair.bytes_placed(1), pair.delivered(1)), (1_000_000, [(0, 1_000_000)].to_vec()));
     let declined = pair.ends[1].stats().declined;
     assert!(declined >= 1_000_000 / 1440 / 7, "{declined}");
@@ -30,13 +30,13 @@ fn what_is_declined_comes_again() {
 }
 
 #[test]
-fn what_is_shed_does_not_come_again_and_slows_the_sender() {
-    let run = |taking: OwnerAction| {
+fn shed_packets_are_not_retransmitted_and_slow_the_sender() {
+    let run = |action: OwnerAction| {
         let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
-        pair.owner = Box::new(move |_| taking);
+        pair.owner = Box::new(move |_| action);
         let began = pair.now;
         pair.submit(0, ids[0], 1, 4_000_000);
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
         assert_eq!(pair.ends[0].stats().retransmissions(), 0);
         (pair.now.since(began), pair.ends[1].stats().shed)
@@ -48,7 +48,7 @@ fn what_is_shed_does_not_come_again_and_slows_the_sender() {
 }
 
 #[test]
-fn only_what_waits_can_be_declined_or_shed() {
+fn only_waiting_packets_can_be_declined_or_shed() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     let (now, wrong) = (pair.now, PlacedError::NotWaiting { psn: 5 });
     assert_eq!(pair.ends[0].decline(ids[0], 5), Err(wrong));

@@ -182,7 +182,7 @@ impl Pair {
             loop {
                 let wanted = self.ends[end].wants_transmit();
                 let Some(transmit) = self.ends[end].poll_transmit(self.now) else { break };
-                assert!(wanted, "who has packets says so");
+                assert!(wanted, "an endpoint with packets reports it");
                 self.put_on_wire(end, &transmit);
             }
             while let Some(event) = self.ends[end].poll_event() {
@@ -191,7 +191,7 @@ impl Pair {
         }
     }
 
-    /// Advances to the next arrival or deadline, if it is at or before `until`.
+    /// Advances to the next arrival or deadline. Returns `false` if there is none at or before `until`.
     fn step(&mut self, until: Instant) -> bool {
         self.drain();
         let arrival = self.wire.keys().next().map(|key| key.0);
@@ -248,7 +248,8 @@ impl Pair {
         }
     }
 
-    pub(super) fn sent_tokens(&self, end: usize) -> Vec<u64> {
+    /// Returns the tokens of the messages of `end` that were acknowledged, in the order of the events.
+    pub(super) fn acked_tokens(&self, end: usize) -> Vec<u64> {
         let token = |event: &Event| match event {
             Event::Acked { token, .. } => Some(*token),
             _ => None,
@@ -265,6 +266,7 @@ impl Pair {
         self.events[end].iter().filter_map(message).collect()
     }
 
+    /// Returns the number of bytes placed at `end`.
     pub(super) fn bytes_placed(&self, end: usize) -> u64 {
         self.placed[end].values().map(|&len| u64::from(len)).sum()
     }

@@ -26,7 +26,7 @@ fn transfer(config: &TransportConfig, rule: impl FnMut(&OnLink<'_>) -> Fate + 's
     pair.rule = Box::new(rule);
     let begin = pair.now;
     pair.submit(0, ids[0], 1, 1_000_000);
-    pair.run_until(Duration::from_millis(200), |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(Duration::from_millis(200), |pair| pair.acked_tokens(0) == [1]);
     pair.now.since(begin)
 }
 

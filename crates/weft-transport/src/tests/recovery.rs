@@ -28,7 +28,7 @@ fn roce(kind: Kind, out_of_order: u16) -> TransportConfig {
     }
 }
 
-/// Sends [`PACKETS`] packets past `rule`; returns the duration and the counters of both ends.
+/// Sends [`PACKETS`] packets under `rule`; returns the duration and the counters of both ends.
 fn transfer(
     config: &TransportConfig,
     rule: impl FnMut(&OnLink<'_>) -> Fate + 'static,
@@ -37,7 +37,7 @@ fn transfer(
     pair.rule = Box::new(rule);
     let began = pair.now;
     pair.submit(0, ids[0], 1, PACKETS * 1000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), u64::from(PACKETS) * 1000);
     (pair.now.since(began), [0, 1].map(|end| pair.ends[end].stats().clone()))
 }
@@ -63,7 +63,7 @@ fn losing(lost: &'static [u32]) -> impl FnMut(&OnLink<'_>) -> Fate {
 }
 
 #[test]
-fn nothing_is_sent_again_where_nothing_is_lost() {
+fn nothing_is_retransmitted_where_nothing_is_lost() {
     for kind in Kind::ALL {
         let (_, [sender, receiver]) = transfer(&roce(*kind, 0), |_| Fate::Pass);
         assert_eq!((sender.retransmissions(), receiver.out_of_order), (0, 0), "{kind}");
@@ -71,7 +71,7 @@ fn nothing_is_sent_again_where_nothing_is_lost() {
 }
 
 #[test]
-fn irn_sends_what_was_lost_again_and_nothing_else() {
+fn irn_retransmits_lost_packets_and_no_others() {
     let (took, [sender, receiver]) = transfer(&roce(Kind::Irn, 0), losing(&[20, 21, 90]));
     assert_eq!((sender.fast_retransmits, sender.timeout_retransmits), (3, 0));
     assert_eq!(receiver.dropped_for(DropReason::Duplicate), 0);
@@ -80,7 +80,7 @@ fn irn_sends_what_was_lost_again_and_nothing_else() {
 
 /// Packets arrive 100 ns apart, so that most are still in flight when the first NACK arrives.
 #[test]
-fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
+fn irn_that_rewinds_retransmits_the_packets_in_flight_once_for_a_loss() {
     let config = roce(Kind::Irn, 0);
     let recovery = RecoveryConfig { rewind: true, ..config.recovery };
     let rewinding = TransportConfig { recovery, ..config };
@@ -93,13 +93,13 @@ fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
         }
     };
     let (_, [sender, receiver]) = transfer(&rewinding, spaced());
-    let needless = receiver.dropped_for(DropReason::Duplicate);
-    assert!(needless > 0, "what had arrived after the lost packet is sent again");
-    assert_eq!((sender.retransmissions() > needless, sender.timeout_retransmits), (true, 0));
+    let spurious = receiver.dropped_for(DropReason::Duplicate);
+    assert!(spurious > 0, "packets that arrived after the lost one are retransmitted");
+    assert_eq!((sender.retransmissions() > spurious, sender.timeout_retransmits), (true, 0));
     // Every packet between the loss and its retransmission is early and is answered with a NACK, except one that
     // arrives together with the retransmission.
-    let unasked = receiver.out_of_order - sender.nacks_received;
-    assert!(sender.nacks_received > 50 && unasked <= 1, "{receiver:?}");
+    let without_nack = receiver.out_of_order - sender.nacks_received;
+    assert!(sender.nacks_received > 50 && without_nack <= 1, "{receiver:?}");
 
     let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, 0), spaced());
     assert_eq!((sender.retransmissions(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
@@ -124,9 +124,13 @@ fn where_senders_rewind_marks_on_duplicates_are_reported() {
             };
             let (_, [sender, receiver]) = transfer(&TransportConfig { recovery, ..config }, rule);
             let duplicates = receiver.dropped_for(DropReason::Duplicate);
-            let (heard, placed) = (sender.ecn_marks_reported, receiver.ecn_marks);
-            assert!(heard <= placed + duplicates, "{kind}: {heard}");
-            assert_eq!(heard > placed, rewind, "{kind}: {heard} of {placed} and {duplicates}");
+            let (reported, placed) = (sender.ecn_marks_reported, receiver.ecn_marks);
+            assert!(reported <= placed + duplicates, "{kind}: {reported}");
+            assert_eq!(
+                reported > placed,
+                rewind,
+                "{kind}: {reported} of {placed} and {duplicates}"
+            );
         }
     }
 }
@@ -154,17 +158,17 @@ fn where_senders_rewind_no_nack_takes_a_path_down() {
 }
 
 #[test]
-fn go_back_n_begins_again_at_what_was_lost() {
+fn go_back_n_resumes_at_the_lost_packet() {
     let (took, [sender, receiver]) = transfer(&roce(Kind::GoBackN, 0), losing(&[20]));
     let refused = receiver.dropped_for(DropReason::OutOfOrder);
     assert!(refused > 0, "packets after the lost one are refused");
-    assert_eq!(sender.fast_retransmits, refused + 1, "they and the lost one are sent again");
+    assert_eq!(sender.fast_retransmits, refused + 1, "they and the lost one are retransmitted");
     assert_eq!((sender.timeout_retransmits, receiver.out_of_order), (0, 0));
     assert!(took < Duration::from_micros(200), "{took}: no timeout was needed");
 }
 
 #[test]
-fn by_timeout_alone_each_lost_packet_is_sent_again_once_its_timeout_has_passed() {
+fn by_timeout_alone_each_lost_packet_is_retransmitted_when_its_timeout_passes() {
     for paths in [1, 128] {
         let base = roce(Kind::Timeout, 0);
         let policy = if paths == 1 { path::Kind::Single } else { path::Kind::Oblivious };
@@ -188,7 +192,7 @@ fn a_lost_tail_meets_the_low_timeout_under_irn_and_the_high_one_under_the_others
 }
 
 #[test]
-fn a_late_packet_is_asked_for_only_beyond_the_bound() {
+fn a_late_packet_is_requested_only_beyond_the_bound() {
     // Packet 50 is overtaken by those that leave within two microseconds after it.
     let late = |by: u64| {
         let mut number = first_transmissions();
@@ -202,9 +206,9 @@ fn a_late_packet_is_asked_for_only_beyond_the_bound() {
         assert!(receiver.out_of_order > 0, "nothing overtook it");
         sender.retransmissions()
     };
-    assert_eq!(retransmissions(0, 2), 1, "IRN takes it for lost");
-    assert_eq!(retransmissions(500, 2), 0, "within the bound it is waited for");
-    assert_eq!(retransmissions(20, 400), 1, "beyond the bound it is asked for");
+    assert_eq!(retransmissions(0, 2), 1, "IRN considers it lost");
+    assert_eq!(retransmissions(500, 2), 0, "within the bound it is not requested");
+    assert_eq!(retransmissions(20, 400), 1, "beyond the bound it is requested");
 }
 
 #[test]

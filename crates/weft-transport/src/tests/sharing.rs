@@ -79,14 +79,14 @@ fn slow_path(pair: &mut Pair) {
 /// Returns the delivery time of the first message of each connection, one connection a millisecond, and the number of
 /// them that took path [`BAD`]. With `busy` another connection uses the paths for a while before.
 fn first_messages(pair: &mut Pair, ids: &[ConnectionId], busy: bool) -> (Vec<Duration>, u32) {
-    let (&talker, idle) = ids.split_first().unwrap();
+    let (&busy_one, idle) = ids.split_first().unwrap();
     if busy {
-        pair.submit(0, talker, 1, 20_000_000);
+        pair.submit(0, busy_one, 1, 20_000_000);
         pair.run_for(millis(100));
     }
-    let by_it = Rc::new(Cell::new(0));
+    let on_bad_path = Rc::new(Cell::new(0));
     let (count, mut rule) =
-        (Rc::clone(&by_it), core::mem::replace(&mut pair.rule, Box::new(|_| Fate::Pass)));
+        (Rc::clone(&on_bad_path), core::mem::replace(&mut pair.rule, Box::new(|_| Fate::Pass)));
     pair.rule = Box::new(move |on_link| {
         let is_first =
             matches!(on_link.packet, Packet::Data(header, Some(_)) if !header.retransmitted);
@@ -102,36 +102,36 @@ fn first_messages(pair: &mut Pair, ids: &[ConnectionId], busy: bool) -> (Vec<Dur
         took
     });
     let took = took.collect();
-    (took, by_it.get())
+    (took, on_bad_path.get())
 }
 
-/// Returns the number of first messages on the bad path, of those that waited for more than twice the usual time, and
-/// the longest wait.
-fn measure(sharing: bool, busy: bool, breaks: impl Fn(&mut Pair)) -> (u32, usize, Duration) {
+/// Returns the number of first messages on the bad path, the number of those that took more than twice the one-way
+/// delay, and the longest time.
+fn measure(sharing: bool, busy: bool, inject: impl Fn(&mut Pair)) -> (u32, usize, Duration) {
     let (mut pair, ids) = at_rest(sharing);
-    breaks(&mut pair);
-    let (took, by_it) = first_messages(&mut pair, &ids, busy);
+    inject(&mut pair);
+    let (took, on_bad_path) = first_messages(&mut pair, &ids, busy);
     let late = took.iter().filter(|&&took| took > pair.one_way * 2).count();
-    (by_it, late, took.into_iter().max().unwrap())
+    (on_bad_path, late, took.into_iter().max().unwrap())
 }
 
 /// `cargo test -p weft-transport --lib sixty_four -- --nocapture` prints the table of `docs/design/loss.md`.
 #[test]
 fn the_first_message_of_sixty_four_idle_connections_avoids_a_path_that_another_found_bad() {
-    type Breaks = fn(&mut Pair);
-    let dead: Breaks = |pair| drop(dead_path(pair, Instant::FAR_FUTURE));
+    type Fault = fn(&mut Pair);
+    let dead: Fault = |pair| drop(dead_path(pair, Instant::FAR_FUTURE));
     // Each case is a fault, and the maximum numbers of messages on the path with and without a busy connection.
-    let cases: [(&str, Breaks, [u32; 2]); 3] =
+    let cases: [(&str, Fault, [u32; 2]); 3] =
         [("dead", dead, [0, 3]), ("lossy", lossy_path, [0, 24]), ("slow", slow_path, [0, 8])];
-    for (what, breaks, most) in cases {
-        for (busy, most) in [true, false].into_iter().zip(most) {
-            let [alone, together] = [false, true].map(|sharing| measure(sharing, busy, breaks));
+    for (name, inject, limits) in cases {
+        for (busy, limit) in [true, false].into_iter().zip(limits) {
+            let [alone, together] = [false, true].map(|sharing| measure(sharing, busy, inject));
             std::println!(
-                "{what}, {}: of {PAIRS} take it, are late, at most: alone {alone:?}; together {together:?}",
+                "{name}, {}: of {PAIRS} take it, are late, at most: alone {alone:?}; together {together:?}",
                 if busy { "another is busy" } else { "nobody is busy" },
             );
-            assert!(alone.0 >= 8, "{what}: {} of {PAIRS} took it: it tests nothing", alone.0);
-            assert!(together.0 <= most, "{what}: {together:?}");
+            assert!(alone.0 >= 8, "{name}: {} of {PAIRS} took it: it tests nothing", alone.0);
+            assert!(together.0 <= limit, "{name}: {together:?}");
         }
     }
 }
@@ -145,7 +145,7 @@ fn one_connection_probes_a_dead_path_for_all_and_all_return_to_it() {
         pair.submit(0, id, 1, 1_000_000);
     }
     pair.run_for(millis(190));
-    assert_eq!(pair.sent_tokens(0).iter().filter(|&&token| token == 1).count(), ids.len());
+    assert_eq!(pair.acked_tokens(0).iter().filter(|&&token| token == 1).count(), ids.len());
     let (downs, probes) = (pair.ends[0].stats().paths_down, probes.get());
     // The probes leave at 0, 10, 30, 70 and 150 ms.
     assert!(downs == 1 && (4..=5).contains(&probes), "{downs} probed it, {probes} times");

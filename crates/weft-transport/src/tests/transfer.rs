@@ -22,10 +22,10 @@ fn messages_arrive_whole_and_in_order_on_every_policy_and_congestion_control() {
             for token in 0..20 {
                 pair.submit(0, ids[0], token, 10_000 * u32::try_from(token).unwrap());
             }
-            pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
+            pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 20);
             let lengths: Vec<_> = (0..20).map(|n| (n, 10_000 * n)).collect();
             assert_eq!(pair.delivered(1), lengths, "{policy} {congestion}");
-            assert_eq!(pair.sent_tokens(0), (0..20).collect::<Vec<_>>());
+            assert_eq!(pair.acked_tokens(0), (0..20).collect::<Vec<_>>());
             assert_eq!(pair.bytes_placed(1), 1_900_000);
             let stats = pair.ends[0].stats();
             assert_eq!(stats.retransmissions(), 0, "{policy}");
@@ -38,7 +38,9 @@ fn both_directions_carry_at_once() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     pair.submit(0, ids[0], 1, 1_000_000);
     pair.submit(1, ids[1], 2, 500_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 1 && pair.sent_tokens(1).len() == 1);
+    pair.run_until(LIMIT, |pair| {
+        pair.acked_tokens(0).len() == 1 && pair.acked_tokens(1).len() == 1
+    });
     assert_eq!(pair.delivered(1), [(0, 1_000_000)]);
     assert_eq!(pair.delivered(0), [(0, 500_000)]);
 }
@@ -49,7 +51,7 @@ fn sequence_numbers_wrap_in_the_middle_of_a_message() {
     let mut rng = Seed(5).rng();
     pair.rule = Box::new(move |_| if rng.chance(1, 50) { Fate::Drop } else { Fate::Pass });
     pair.submit(0, ids[0], 1, 4_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 4_000_000);
     assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
 }
@@ -65,7 +67,7 @@ fn a_faster_path_alone_makes_no_loss() {
         if slow { Fate::Delay(Duration::from_micros(5)) } else { Fate::Pass }
     });
     pair.submit(0, ids[0], 1, 20_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     let stats = pair.ends[0].stats();
     assert_eq!(stats.fast_retransmits, 0, "{stats:?}");
     assert!(pair.ends[1].stats().out_of_order > 1000);
@@ -86,7 +88,7 @@ fn a_hole_is_repaired_by_later_packets_of_the_same_path_without_a_timeout() {
         _ => Fate::Pass,
     });
     pair.submit(0, ids[0], 1, 20_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     let stats = pair.ends[0].stats();
     assert_eq!(stats.fast_retransmits, 20);
     assert_eq!(stats.timeout_retransmits, 0);
@@ -108,7 +110,7 @@ fn a_lost_tail_and_lost_acks_are_repaired_by_the_timeout() {
     });
     let began = pair.now;
     pair.submit(0, ids[0], 1, 100);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     // The packet waits for 4 ms, its retransmission for 8 ms (BIFROST, section 4.3).
     let took = pair.now.since(began);
     assert!(took > Duration::from_millis(12) && took < Duration::from_millis(13), "{took}");
@@ -127,7 +129,7 @@ fn a_network_slower_than_the_shortest_timeout_is_measured_all_the_same() {
     for token in 0..10 {
         pair.submit(0, ids[0], token, 100);
     }
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 10);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 10);
     assert_eq!(pair.ends[0].stats().timeout_retransmits, 1);
 }
 
@@ -136,13 +138,13 @@ fn a_network_that_duplicates_delivers_once() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     pair.rule = Box::new(|_| Fate::Twice);
     pair.submit(0, ids[0], 1, 1_000_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 1_000_000);
-    assert_eq!(pair.ends[0].stats().spurious_retransmits, 0, "nothing was sent again");
+    assert_eq!(pair.ends[0].stats().spurious_retransmits, 0, "nothing was retransmitted");
 }
 
 #[test]
-fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
+fn marks_are_counted_where_they_arrive_and_slow_the_transfer() {
     let marked_run = |mark: bool| {
         let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
         pair.rule = Box::new(move |on_link| {
@@ -151,7 +153,7 @@ fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
         });
         let began = pair.now;
         pair.submit(0, ids[0], 1, 4_000_000);
-        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         (pair.now.since(began), pair.ends[1].stats().ecn_marks)
     };
     let (clear, none) = marked_run(false);
@@ -190,20 +192,20 @@ fn an_ack_that_comes_very_late_reports_no_marks() {
         Packet::Setup(_) => Fate::Pass,
     });
     pair.submit(0, ids[0], 1, 64 * 5_000);
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     let seen = pair.ends[1].stats().ecn_marks;
     assert_eq!((seen, pair.ends[0].stats().ecn_marks_reported), (500, 500));
 }
 
 #[test]
-fn an_idle_connection_gives_its_memory_back_and_goes_on_later() {
+fn an_idle_connection_releases_its_memory_and_resumes_later() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     for round in 0..3 {
         pair.submit(0, ids[0], round, 100_000);
         pair.run_for(Duration::from_secs(3));
         assert!(pair.ends[0].is_idle(ids[0]) && pair.ends[1].is_idle(ids[1]));
     }
-    assert_eq!(pair.sent_tokens(0), [0, 1, 2]);
+    assert_eq!(pair.acked_tokens(0), [0, 1, 2]);
     assert_eq!(pair.delivered(1), [(0, 100_000), (1, 100_000), (2, 100_000)]);
 }
 
@@ -217,7 +219,7 @@ fn a_full_queue_refuses_and_loses_nothing() {
     let message = crate::Message { token: 9, opcode: 0, tag: 0, length: 10 };
     let refused = pair.ends[0].submit(pair.now, ids[0], message);
     assert_eq!(refused, Err(crate::SubmitError::QueueFull { limit: 4 }));
-    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 4);
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() == 4);
     let now = pair.now;
     assert_eq!(pair.ends[0].submit(now, ids[0], message), Ok(()));
 }
@@ -261,7 +263,7 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
         assert_eq!(pair.events[0].iter().filter(is(false)).count(), 1, "{policy}");
         assert_eq!(pair.events[0].iter().filter(is(true)).count(), 1, "{policy}");
         assert!(used_again.get() > 100, "{policy}: {} packets", used_again.get());
-        assert_eq!(pair.sent_tokens(0).len() as u64, token);
+        assert_eq!(pair.acked_tokens(0).len() as u64, token);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Packets that an enemy makes from what it knows. Each is written out and parsed as its receiver
-//! would, so that nothing is fed in that cannot arrive.
+//! Packets that an attacker forges from its knowledge. Each is written and parsed as its receiver would parse it, so
+//! that none is passed in that cannot arrive.
 
 use weft_wire::{
     AckHeader, AckType, Bitmap, DataHeader, MessageHeader, NextHeader, Packet, SetupHeader,
@@ -8,13 +8,13 @@ use weft_wire::{
 
 use super::script::Script;
 
-/// The enemy's knowledge: ids, its own first; approximate sequence numbers; and the latest proof of
-/// address and time that it received.
+/// The attacker's knowledge: connection ids, its own first; an approximate sequence number; and the latest token and
+/// timestamp that it received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) connections: [u32; 4],
-    /// The connection that the victim asked it for last.
-    pub(super) asked: u32,
+    /// The connection that the victim requested from it last.
+    pub(super) last_request: u32,
     pub(super) psn: u32,
     pub(super) token: u64,
     pub(super) stamp: u32,
@@ -30,7 +30,7 @@ impl Known {
     }
 }
 
-/// A packet of the kind that `step` names and the length of its payload; `None` for bytes that are
+/// Returns a packet of the kind that `step` selects, and the length of its payload in bytes; `None` for bytes that are
 /// no packet.
 pub(super) fn packet(step: u8, known: &Known, script: &mut Script<'_>) -> Option<(Packet, u16)> {
     let packet = match step % 4 {
@@ -125,11 +125,11 @@ fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
         thread_id: flags,
         reason: flags % 4,
         local_cid: match script.byte().unwrap_or(0) {
-            few @ 0..192 => known.connections[1].wrapping_add(u32::from(few % 3)),
+            choice @ 0..192 => known.connections[1].wrapping_add(u32::from(choice % 3)),
             _ => script.wide(),
         },
         destination_cid: match kind {
-            Challenge | Accept | Reject | Close if flags & 8 == 0 => known.asked,
+            Challenge | Accept | Reject | Close if flags & 8 == 0 => known.last_request,
             _ => known.connection(script),
         },
         terms: matches!(kind, Request | Challenge | Accept).then_some(terms),

@@ -1,6 +1,6 @@
-//! An endpoint that an enemy talks to, whatever the enemy says and when, beside an honest peer. It
-//! never panics, never goes round in circles, and the honest peer gets everything. The test of random
-//! scripts and the fuzz target both call this.
+//! An endpoint that receives arbitrary packets of an attacker at arbitrary times, beside those of an honest peer. It
+//! never panics, never loops, and all messages to and from the honest peer are delivered. The test of random scripts
+//! and the fuzz target both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,8 +19,11 @@ mod script;
 use forge::Known;
 use script::Script;
 
-/// Plays the script that `bytes` are; whether the honest peer had to get everything, which is not
-/// asked where the enemy forged its address.
+/// Runs the script `bytes`. Returns `true` if all messages of the honest peer had to be delivered, which is not
+/// required where the attacker forged its address.
+///
+/// # Panics
+/// Panics if the endpoint violates a guarantee.
 pub fn endpoint(bytes: &[u8]) -> bool {
     let mut script = Script::new(bytes);
     let mut scene = Scene::new(&mut script);
@@ -38,14 +41,14 @@ const ENEMY: usize = 2;
 const PORT: u16 = 4791;
 const ONE_WAY: Duration = Duration::from_micros(5);
 
-/// Messages each honest end may have sent, so that a long script ends.
-const MESSAGES: usize = 30;
+/// Maximum number of messages of each honest end, so that a long script ends.
+const MAX_MESSAGES: usize = 30;
 
-/// Packets that the messages of all ends take, for the same reason: more than the 512 of a window.
-const PACKETS: u32 = 600;
+/// Maximum number of packets of the messages of all ends, for the same reason: more than the 512 of a window.
+const MAX_PACKETS: u32 = 600;
 
-/// More than any state of these endpoints can have to say at one moment.
-const OUTBURST: usize = 100_000;
+/// More packets than any state of these endpoints can have to send at one time.
+const MAX_PACKETS_AT_ONCE: usize = 100_000;
 
 fn address(of: usize) -> SocketAddr {
     let last = u8::try_from(of + 1).expect("three of them");
@@ -91,7 +94,7 @@ struct Received {
     bytes: u64,
 }
 
-/// The victim, its honest peer, and what is between them.
+/// The victim, its honest peer, and the network between them.
 struct Scene {
     ends: [Endpoint; 2],
     /// Their connection, by end.
@@ -103,14 +106,14 @@ struct Scene {
     wire: BTreeMap<(Instant, u64), (usize, Transmit)>,
     sequence: u64,
     submitted: [Vec<u32>; 2],
-    /// The payload of a packet, bytes, and the packets that messages may still take.
+    /// The maximum payload of a packet, bytes, and the number of packets that further messages may take.
     mtu: u32,
     packets: u32,
     sent: [usize; 2],
     received: [Received; 2],
-    /// Payload of the enemy's that the victim was told to place and has not.
+    /// Payload of the attacker that the victim's owner was asked to place and has not.
     unplaced: VecDeque<Placement>,
-    /// A packet carried the honest peer's address.
+    /// `true` if a packet of the attacker carried the honest peer's address.
     forged_address: bool,
 }
 
@@ -127,7 +130,7 @@ impl Scene {
         let (honest, other) = (honest.expect("there is room"), other.expect("there is room"));
         let known = Known {
             connections: [other.0.0, other.1.0, honest.0.0, honest.1.0],
-            asked: 0,
+            last_request: 0,
             psn: u32::MAX - 20,
             token: 0,
             stamp: now.to_wire(),
@@ -142,7 +145,7 @@ impl Scene {
             sequence: 0,
             submitted: [Vec::new(), Vec::new()],
             mtu: config.mtu.into(),
-            packets: PACKETS,
+            packets: MAX_PACKETS,
             sent: [0; 2],
             received: Default::default(),
             unplaced: VecDeque::new(),
@@ -165,11 +168,11 @@ impl Scene {
             6 => {
                 let length = self.length(script);
                 let message = Message { token: 0, opcode: step, tag: 0, length };
-                // Its queue may be full, or the enemy gone.
+                // The queue may be full, or the connection closed.
                 let _ = self.ends[VICTIM].submit(self.now, self.enemy, message);
             }
             7 if step >= 64 => {
-                // It may hold as many connections as it may.
+                // The victim may be at its limit of connections.
                 let _ = self.ends[VICTIM].connect(self.now, address(ENEMY), 0);
             }
             _ => {
@@ -181,7 +184,7 @@ impl Scene {
         self.drain();
     }
 
-    /// Draws a message's length: of all magnitudes alike, so that few scripts are of many packets.
+    /// Draws a message's length in bytes: all magnitudes are equally likely, so that few scripts have many packets.
     fn length(&mut self, script: &mut Script<'_>) -> u32 {
         let drawn = script.word();
         let length = u32::from(drawn >> (drawn % 16)).min(self.packets * self.mtu);
@@ -190,7 +193,7 @@ impl Scene {
     }
 
     fn submit(&mut self, end: usize, length: u32) {
-        if self.submitted[end].len() == MESSAGES {
+        if self.submitted[end].len() == MAX_MESSAGES {
             return;
         }
         let token = self.submitted[end].len() as u64;
@@ -201,38 +204,46 @@ impl Scene {
         }
     }
 
-    /// The enemy's packet reaches the victim.
+    /// Passes a packet of the attacker to the victim.
     fn attack(&mut self, script: &mut Script<'_>, packet: &Packet, len: u16) {
-        let how = script.byte().unwrap_or(0);
-        let forged = how % 16 == 15;
+        let flags = script.byte().unwrap_or(0);
+        let forged = flags % 16 == 15;
         self.forged_address |= forged;
-        let from = SocketAddr::new(address(if forged { HONEST } else { ENEMY }).ip(), how.into());
+        let from = SocketAddr::new(address(if forged { HONEST } else { ENEMY }).ip(), flags.into());
         let arrival = Arrival {
             from,
-            received_at: if how & 32 == 0 { self.now } else { Instant::from_nanos(script.long()) },
-            congestion_experienced: how & 64 != 0,
-            hops: how,
+            received_at: if flags & 32 == 0 {
+                self.now
+            } else {
+                Instant::from_nanos(script.long())
+            },
+            congestion_experienced: flags & 64 != 0,
+            hops: flags,
         };
         let verdict = self.ends[VICTIM].handle_packet(self.now, &arrival, packet, len);
         if let Verdict::Place(placement) = verdict {
             let end = u64::from(placement.offset) + u64::from(placement.len);
             assert!(end <= placement.length.into(), "{placement:?}");
-            if how & 128 == 0 { self.place(placement) } else { self.unplaced.push_back(placement) }
+            if flags & 128 == 0 {
+                self.place(placement)
+            } else {
+                self.unplaced.push_back(placement)
+            }
         }
     }
 
-    /// The connection may have ended meanwhile.
+    /// Reports a packet as placed, twice; the connection may have ended meanwhile.
     fn place(&mut self, placement: Placement) {
         let _ = self.ends[VICTIM].placed(self.now, placement.connection, placement.psn);
         let again = self.ends[VICTIM].placed(self.now, placement.connection, placement.psn);
         assert!(again.is_err(), "{placement:?} was placed twice");
     }
 
-    /// Lets everybody say what they have to say.
+    /// Sends all packets that are due at both ends, and handles their events.
     fn drain(&mut self) {
         for end in [VICTIM, HONEST] {
-            for said in 0.. {
-                assert!(said < OUTBURST, "end {end} does not stop sending");
+            for sent in 0.. {
+                assert!(sent < MAX_PACKETS_AT_ONCE, "end {end} does not stop sending");
                 let Some(transmit) = self.ends[end].poll_transmit(self.now) else { break };
                 self.carry(end, transmit);
             }
@@ -252,7 +263,7 @@ impl Scene {
                 SetupKind::Challenge => {
                     self.known.token = header.terms.map_or(0, |terms| terms.token);
                 }
-                SetupKind::Request => self.known.asked = header.local_cid,
+                SetupKind::Request => self.known.last_request = header.local_cid,
                 _ => {}
             }
         } else if let Packet::Data(header, _) = &transmit.packet {
@@ -281,7 +292,7 @@ impl Scene {
         }
     }
 
-    /// Delivers what arrives next by `until`, or lets the timers fire; false when nothing is left.
+    /// Advances to the next arrival or timer. Returns `false` if there is none at or before `until`.
     fn step(&mut self, until: Instant) -> bool {
         let arrival = self.wire.keys().next().map(|key| key.0);
         let timers = self.ends.iter().filter_map(Endpoint::poll_timeout);
@@ -315,7 +326,9 @@ impl Scene {
             assert_eq!(twice, None, "{placement:?}");
             received.bytes += u64::from(placement.len);
         }
-        self.ends[to].placed(self.now, placement.connection, placement.psn).expect("just asked");
+        self.ends[to]
+            .placed(self.now, placement.connection, placement.psn)
+            .expect("placed just now");
     }
 
     fn run(&mut self, span: Duration) {
@@ -324,11 +337,12 @@ impl Scene {
         self.now = until;
     }
 
-    fn all_sent(&self) -> bool {
+    fn all_acked(&self) -> bool {
         (0..2).all(|end| self.sent[end] == self.submitted[end].len())
     }
 
-    /// The honest peer gets everything within a few simulated seconds.
+    /// Checks that all messages of the honest ends are delivered within five simulated seconds. Returns `false` if the
+    /// attacker forged the honest peer's address.
     fn finish(mut self) -> bool {
         let until = self.now + Duration::from_secs(5);
         self.drain();
@@ -336,7 +350,7 @@ impl Scene {
             self.run(Duration::from_millis(20));
             return false;
         }
-        while !self.all_sent() {
+        while !self.all_acked() {
             assert!(self.step(until), "not done: {:?} of {:?}", self.sent, self.submitted);
         }
         for end in 0..2 {

@@ -7,20 +7,21 @@ use weft_transport::EndedConnection;
 use super::*;
 use crate::sockets::{SocketConfig, Sockets};
 
-/// Counts what it is given.
+/// A node that counts the datagrams passed to it.
 #[derive(Debug, Default)]
-struct Counted {
+struct CountingNode {
     datagrams: usize,
     strays: usize,
-    /// The number of datagrams after which it takes no more.
-    most: Option<usize>,
-    /// The room of the last transmission, and the datagrams that it writes in it.
+    /// The number of datagrams after which it accepts no more.
+    max_datagrams: Option<usize>,
+    /// The room of the last transmission.
     room: usize,
+    /// The destination of the datagrams with which it fills the room, if any, and their size.
     to: Option<SocketAddr>,
     size: u16,
 }
 
-impl Node<Sockets> for Counted {
+impl Node<Sockets> for CountingNode {
     /// Datagrams of seven bytes are malformed.
     fn handle_datagram(
         &mut self,
@@ -64,7 +65,7 @@ impl Node<Sockets> for Counted {
     }
 
     fn accepts(&self) -> bool {
-        self.most.is_none_or(|most| self.datagrams < most)
+        self.max_datagrams.is_none_or(|max| self.datagrams < max)
     }
 }
 
@@ -91,7 +92,7 @@ fn a_turn_reads_one_batch_or_until_its_budget_is_spent() {
     for (datagrams, read) in [(1, 8), (9, 16), (100, 40)] {
         let mut driver = driver(1, Budget { datagrams, ..Budget::default() });
         send(&driver, 40);
-        let mut node = Counted::default();
+        let mut node = CountingNode::default();
         assert_eq!(driver.turn(&mut node), Turn { received: read, sent: 0 });
         assert_eq!(node.datagrams, read);
         let malformed = read as u64 / 2;
@@ -102,13 +103,13 @@ fn a_turn_reads_one_batch_or_until_its_budget_is_spent() {
 }
 
 #[test]
-fn a_node_that_takes_no_more_is_given_no_more() {
+fn datagrams_are_lost_while_a_node_does_not_accept_them() {
     let mut driver = driver(1, Budget { datagrams: 100, ..Budget::default() });
     send(&driver, 40);
-    let mut node = Counted { most: Some(3), ..Counted::default() };
+    let mut node = CountingNode { max_datagrams: Some(3), ..CountingNode::default() };
     assert_eq!(driver.receive(0, &mut node), 3);
-    // The rest of that batch is lost, and the next one is taken.
-    node.most = None;
+    // The rest of that batch is lost; later batches are handled.
+    node.max_datagrams = None;
     assert_eq!(driver.receive(0, &mut node), 32);
 }
 
@@ -119,7 +120,7 @@ fn sending_sockets_are_read_every_millisecond_and_not_all_at_once() {
     for port in driver.sockets.outbox.source_ports().unwrap() {
         sender.send_to(&[0; 8], ("127.0.0.1", port)).unwrap();
     }
-    let (mut node, start) = (Counted::default(), Instant::EPOCH + Duration::from_secs(1));
+    let (mut node, start) = (CountingNode::default(), Instant::EPOCH + Duration::from_secs(1));
     assert!(driver.receive_strays(start, &mut node));
     assert_eq!(node.strays, 16);
     assert!(!driver.receive_strays(start + Duration::from_micros(999), &mut node));
@@ -134,7 +135,7 @@ fn a_delayed_datagram_is_handled_when_it_is_due() {
         driver(1, Budget::default()).with_delays([([127, 0, 0, 1].into(), late)].into());
     let began = driver.now();
     send(&driver, 2);
-    let mut node = Counted::default();
+    let mut node = CountingNode::default();
     while node.datagrams < 2 {
         let _ = driver.turn(&mut node);
         assert!(driver.now() < began + Duration::from_secs(10), "{node:?}");
@@ -144,13 +145,13 @@ fn a_delayed_datagram_is_handled_when_it_is_due() {
 }
 
 #[test]
-fn room_is_the_budget_less_what_waits_for_the_kernel() {
+fn room_is_the_budget_less_the_datagrams_that_wait_for_the_kernel() {
     let mut driver = driver(1, Budget { packets: 20, ..Budget::default() });
     let (to, now) = (driver.sockets.local(), driver.now());
-    let mut node = Counted { to: Some(to), size: 9, ..Counted::default() };
+    let mut node = CountingNode { to: Some(to), size: 9, ..CountingNode::default() };
     assert_eq!((driver.transmit(now, &mut node), node.room), (20, 20));
     assert_eq!(driver.sockets.outbox.waiting(), 0, "loopback has room");
-    // Datagrams that nobody has flushed.
+    // Datagrams that are not flushed.
     (0..5).for_each(|_| driver.sockets.outbox.push(&to, 0, 9, |out| out.fill(0)));
     node.to = None;
     assert_eq!((driver.transmit(now, &mut node), node.room), (0, 15));

@@ -1,4 +1,4 @@
-//! Writes the datagrams that a process's sockets send and receive to a file for Wireshark. It needs
+//! The capture of the datagrams that a process's sockets send and receive, in a file for Wireshark. It needs
 //! no privileges, and datagrams that the kernel coalesces are recorded separately.
 
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use weft_wire::Ecn;
 use super::{HOP_LIMIT, Received, SocketError};
 use crate::clock::Clock;
 
-/// The file of a capture and the bytes kept of each packet.
+/// The file of a capture, and the bytes recorded of each packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureConfig {
-    /// The file, which must not exist, or a pipe. If it exists, the process appends its process id
-    /// to the name.
+    /// The file to create, or an existing pipe or device. If a regular file has the name, the process appends its
+    /// process id to the name.
     pub file: PathBuf,
-    /// Bytes kept of each packet, headers included; zero keeps all.
+    /// Maximum bytes recorded of each packet, headers included; zero records all.
     pub snap: u32,
 }
 
@@ -30,10 +30,10 @@ impl CaptureConfig {
     /// The variable with the file's name, for a process and its children.
     pub const FILE: &str = "WEFT_CAPTURE";
 
-    /// The variable with the bytes kept of each packet; if unset, all.
+    /// The variable with the maximum bytes recorded of each packet; if unset, all.
     pub const SNAP: &str = "WEFT_CAPTURE_SNAP";
 
-    /// Returns the capture set in the environment, if any. A length that is no number keeps all.
+    /// Returns the capture set in the environment, if any. A length that is no number records all bytes.
     pub fn from_environment() -> Option<Self> {
         let file = env::var_os(Self::FILE).filter(|file| !file.is_empty())?;
         let snap = env::var(Self::SNAP).ok().and_then(|snap| snap.parse().ok()).unwrap_or(0);
@@ -41,7 +41,7 @@ impl CaptureConfig {
     }
 }
 
-/// The process's capture, for all sockets of all threads, present and future.
+/// The process's current capture, to which the sockets of all threads write.
 static CURRENT: Mutex<Option<Arc<Capture>>> = Mutex::new(None);
 
 /// A capture that is being written.
@@ -59,7 +59,10 @@ struct State {
 }
 
 impl Capture {
-    /// Returns the process's capture; starts one if there is none.
+    /// Returns the process's capture with this configuration; starts one if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be created.
     fn open(config: &CaptureConfig) -> Result<Arc<Self>, SocketError> {
         let mut current = lock(&CURRENT);
         if let Some(capture) = current.as_ref().filter(|capture| capture.config == *config) {
@@ -102,14 +105,17 @@ impl State {
     }
 }
 
-/// Opens a file that does not exist, or a pipe or device that does.
+/// Creates a file, or opens an existing pipe or device.
+///
+/// # Errors
+/// A regular file has the name, or the kernel refuses.
 fn create_new(file: &Path) -> io::Result<File> {
-    let stands = file.metadata().is_ok_and(|metadata| !metadata.is_file());
-    OpenOptions::new().write(true).create_new(!stands).open(file)
+    let is_special = file.metadata().is_ok_and(|metadata| !metadata.is_file());
+    OpenOptions::new().write(true).create_new(!is_special).open(file)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A capture that lost a packet to a panic elsewhere is still usable.
+    // If a thread panicked while it wrote a packet, the capture is still usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -119,11 +125,13 @@ pub(super) struct Tap {
     capture: Arc<Capture>,
     /// The address to which the sockets are bound.
     local: IpAddr,
-    /// Our address as each peer sees it, if the sockets are bound to the unspecified address.
+    /// The local address of the route to each peer, if the sockets are bound to the unspecified address.
     addresses: BTreeMap<IpAddr, IpAddr>,
 }
 
 impl Tap {
+    /// Returns the recorder of one direction of sockets bound to `local`.
+    ///
     /// # Errors
     /// The file cannot be created.
     pub(super) fn new(config: &CaptureConfig, local: IpAddr) -> Result<Self, SocketError> {
@@ -170,24 +178,25 @@ impl Tap {
         let len = Datagram { source: from, destination: to, ecn, hop_limit, payload_len }
             .emit(&mut headers);
         let length = len + bytes.len();
-        let kept = match self.capture.config.snap {
+        let recorded = match self.capture.config.snap {
             0 => bytes.len(),
             snap => bytes.len().min((snap as usize).saturating_sub(len)),
         };
         let time_ns = Clock.wall();
         self.capture.with(|State { writer, interface }| {
-            let bytes: &[&[u8]] = &[&headers[..len], &bytes[..kept]];
+            let bytes: &[&[u8]] = &[&headers[..len], &bytes[..recorded]];
             writer.packet(&Record { interface: *interface, time_ns, direction, bytes, length })
         });
     }
 
+    /// Returns the local address of packets to and from a peer.
     fn address_towards(&mut self, peer: SocketAddr) -> IpAddr {
         if !self.local.is_unspecified() {
             return self.local;
         }
         let local = self.local;
         *self.addresses.entry(peer.ip()).or_insert_with(|| {
-            // Connecting a UDP socket sends nothing: it only looks up the route.
+            // Connecting a UDP socket sends no packet: it only looks up the route.
             let routed = UdpSocket::bind((local, 0)).and_then(|socket| {
                 socket.connect(peer)?;
                 socket.local_addr()

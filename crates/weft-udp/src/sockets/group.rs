@@ -33,7 +33,7 @@ impl Sockets {
     /// route.
     ///
     /// # Errors
-    /// See [`SocketError`]; also if another program has the port.
+    /// See [`SocketError`]; `Bind` also if another program has the port.
     pub fn open_group(
         config: &SocketConfig,
         threads: u8,

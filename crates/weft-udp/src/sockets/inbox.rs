@@ -23,11 +23,11 @@ pub struct Received<'a> {
     pub from: SocketAddr,
     /// Their bytes, concatenated.
     pub bytes: &'a [u8],
-    /// Length of each but the last, which may be shorter.
+    /// Length of each datagram except the last, which may be shorter, in bytes.
     pub segment: usize,
     /// `true` if they carry the congestion-experienced mark.
     pub congestion_experienced: bool,
-    /// Number of hops, if the sender's TTL is 64; zero if that is impossible.
+    /// Number of hops, if the sender's TTL is 64; zero if it is higher, or the kernel reports none.
     pub hops: u8,
     /// The kernel's wall-clock time of arrival, nanoseconds; zero where stamping is off.
     pub wall_clock_nanos: u64,
@@ -59,7 +59,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Opens the socket; also returns what the kernel granted.
+    /// Opens the socket; also returns the options that the kernel granted.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -67,7 +67,7 @@ impl Inbox {
         Self::on(open_bound(config.local)?, config)
     }
 
-    /// Receives on a bound socket.
+    /// Returns an inbox that receives on a bound socket, and the options that the kernel granted.
     pub(super) fn on(
         socket: Socket,
         config: &SocketConfig,
@@ -117,7 +117,7 @@ impl Inbox {
     /// [`Received::segment`] bytes.
     ///
     /// # Panics
-    /// As [`message`](Self::message).
+    /// If `index` is not below the number that the last [`receive`](Self::receive) returned.
     #[inline]
     pub fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
         self.receiver.bytes_mut(index)
@@ -126,7 +126,7 @@ impl Inbox {
     /// Returns message `index` of the last [`receive`](Self::receive).
     ///
     /// # Panics
-    /// If `index` is not below the number it returned.
+    /// If `index` is not below the number that it returned.
     #[inline]
     pub fn message(&self, index: usize) -> Received<'_> {
         let (meta, bytes) = self.receiver.message(index);

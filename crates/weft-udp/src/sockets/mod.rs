@@ -1,5 +1,5 @@
 //! UDP sockets: one per path to send from, so that a path is a source port, and one to receive on.
-//! Opens and configures them; [`Outbox`] batches what leaves, [`Inbox`] what arrives.
+//! This module opens and configures them; [`Outbox`] batches sent datagrams, [`Inbox`] received ones.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,13 +40,13 @@ const CE: u32 = 0b11;
 /// The settings of sockets.
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
-    /// Address and port to receive on; port zero takes a free one. On a host with several addresses
-    /// set the one that peers use, since answers leave from it.
+    /// Address and port to receive on; port zero selects a free one. On a host with several addresses,
+    /// set the one that peers use, since answers are sent from it.
     pub local: SocketAddr,
     /// Number of paths, at least one: each is a sending socket with its own source port.
     pub paths: u16,
-    /// Source port of path 0, the others follow; `None` takes free ports, which a fabric's hash
-    /// spreads as well as any. Set it if the fabric's hash is known.
+    /// Source port of path 0; the ports of the other paths follow it. `None` selects free ports, which an unknown hash
+    /// of a fabric spreads as well as any others.
     pub first_source_port: Option<u16>,
     /// Source ports of further sending sockets, after those of the paths: ports planned for a
     /// fabric whose hash is known. The owner assigns packets to them.
@@ -55,18 +55,18 @@ pub struct SocketConfig {
     pub receive_buffer: usize,
     /// `true` if the kernel should segment (GSO) and coalesce (GRO) datagrams where it can.
     pub offload: bool,
-    /// `true` if the kernel should stamp each packet. Otherwise a packet's time is that of its
-    /// read.
+    /// `true` if the kernel should stamp each packet at its arrival. Otherwise the time of a packet is the time at
+    /// which it is read.
     pub kernel_timestamps: bool,
-    /// Messages of one receive call, 1 to 32; each takes 64 KiB.
+    /// Maximum messages of one receive call, 1 to 32; each needs a buffer of 64 KiB.
     pub receive_batch: usize,
-    /// The capture of sent and received datagrams.
+    /// The capture of sent and received datagrams, if any.
     pub capture: Option<CaptureConfig>,
 }
 
 impl SocketConfig {
-    /// Returns the settings of sockets on `local` with `paths` paths, and the best values for most
-    /// machines. They are captured if the environment requests it.
+    /// Returns the settings of sockets on `local` with `paths` paths, and values that suit most
+    /// machines. The sockets are captured if the environment requests it ([`CaptureConfig::from_environment`]).
     pub fn new(local: SocketAddr, paths: u16) -> Self {
         Self {
             local,
@@ -127,7 +127,7 @@ pub enum SocketError {
 pub struct Granted {
     /// Receive buffer, bytes.
     pub receive_buffer: usize,
-    /// `true` if that is less than requested (`net.core.rmem_max` caps it).
+    /// `true` if it is smaller than requested (`net.core.rmem_max` limits it).
     pub receive_buffer_capped: bool,
     /// `true` if the kernel coalesces received datagrams.
     pub gro: bool,
@@ -192,7 +192,7 @@ impl Sockets {
     }
 
     /// Opens two sending sockets: path 0 as usual, path 1 marks every packet as having experienced
-    /// congestion, as a switch would. IPv4 only.
+    /// congestion, as a switch would. For IPv4 only; the configured number of paths and further ports are ignored.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -232,6 +232,7 @@ impl Sockets {
     }
 }
 
+/// Returns a function that converts the kernel's error of this operation.
 fn refused(what: &'static str) -> impl FnOnce(io::Error) -> SocketError {
     move |cause| SocketError::Refused { what, cause }
 }
@@ -308,7 +309,7 @@ fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
 
 fn prepare_sender(socket: &Socket, config: &SocketConfig) -> Result<(), SocketError> {
     let hops = u32::from(HOP_LIMIT);
-    // A datagram that does not fit returns an error instead of being fragmented: switches hash
+    // A datagram that exceeds the MTU causes an error instead of being fragmented: switches hash
     // fragments without ports, so they would leave the path.
     let (level, discover, probe) = match config.local.ip() {
         IpAddr::V4(_) => {
@@ -323,7 +324,7 @@ fn prepare_sender(socket: &Socket, config: &SocketConfig) -> Result<(), SocketEr
         }
     };
     set_option(socket.as_fd(), level, discover, probe).map_err(refused("forbid fragments"))?;
-    // Only answers to unexpected packets and strays arrive here: room for one is enough.
+    // Only answers of peers without a connection arrive here (strays): room for one is enough.
     socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
     socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))
 }

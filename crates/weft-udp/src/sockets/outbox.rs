@@ -1,7 +1,7 @@
-//! The sending side: datagrams of one path, peer and size are laid side by side and given to the
-//! kernel as one message (GSO); one call sends all messages of a path.
+//! The sending side: datagrams of one path, peer and size are stored contiguously and passed to the
+//! kernel as one message (GSO); one call sends up to 32 messages of a path.
 //!
-//! Contents are copied into the outbox. A vector of headers and payloads in place was measured and
+//! Contents are copied into the outbox. A vector of headers and payloads in place (`iovec`) was measured and
 //! is no faster (`docs/design/agent-sockets.md`), and a copy can wait here while the kernel's
 //! buffers are full, independently of the application's memory.
 
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 65_507;
 /// `UDP_MAX_SEGMENTS` of the oldest kernels that have GSO (Linux 4.18).
 const MAX_SEGMENTS: usize = 64;
 
-/// The datagrams and bytes of one path.
+/// The numbers of datagrams and bytes sent on one path. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PathCount {
     /// Datagrams that the kernel accepted.
@@ -38,25 +38,25 @@ pub struct SendCounters {
     pub calls: u64,
     /// Messages that the kernel accepted: single datagrams and GSO messages.
     pub messages: u64,
-    /// Times the kernel's buffers were full; the batch waited.
+    /// Number of times that the kernel's buffers were full, so that a batch waited.
     pub blocked: u64,
-    /// Datagrams larger than the interface's MTU, dropped: the configured packet size is wrong.
+    /// Datagrams that were dropped because they exceed the interface's MTU: the configured packet size is wrong.
     pub too_big: u64,
-    /// Datagrams the kernel refused for another reason, dropped: no route, a firewall.
+    /// Datagrams that were dropped because the kernel refused them for another reason, such as no route, or a firewall.
     pub refused: u64,
-    /// Times segmentation was refused; single datagrams are sent from then on.
+    /// Number of times that the kernel refused segmentation; single datagrams are sent from then on.
     pub offload_refused: u64,
 }
 
-/// Datagrams of one size to one peer on one path, side by side.
+/// Datagrams of one size to one peer on one path, stored contiguously.
 #[derive(Debug)]
 pub(super) struct Group {
     to: SocketAddr,
     path: u16,
-    /// Size of each but the last.
+    /// Size of each datagram except the last, which may be shorter, in bytes.
     segment: u16,
     count: u16,
-    /// The last one is shorter, or no more fit.
+    /// `true` if no datagram can be added: the last one is shorter, or the maximum number is reached.
     full: bool,
     bytes: Box<[u8]>,
     len: usize,
@@ -66,13 +66,15 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub struct Outbox {
     pub(super) sockets: Vec<Socket>,
-    /// In the order of their first datagram.
+    /// The groups that wait, in the order of their first datagram.
     groups: Vec<Group>,
-    /// Index into `groups` of each path's latest.
+    /// Index into `groups` of the latest group of each path.
     latest: Vec<Option<u32>>,
     /// Buffers for reuse, the most recently used last.
     spare: Vec<Box<[u8]>>,
+    /// `true` while datagrams are sent as messages that the kernel segments.
     offload: bool,
+    /// Number of datagrams that wait.
     waiting: usize,
     counters: SendCounters,
     paths: Vec<PathCount>,
@@ -82,6 +84,7 @@ pub struct Outbox {
     pub(super) tap: Option<(Tap, Vec<u16>)>,
 }
 
+/// The result of sending groups.
 enum Sent {
     All,
     Blocked,
@@ -104,16 +107,16 @@ impl Outbox {
         }
     }
 
-    /// Adds a datagram of `size` bytes to `to` on `path`; `fill` writes it. A path beyond the last
-    /// socket shares a socket with another.
+    /// Adds a datagram of `size` bytes to peer `to` on `path`; `fill` writes its contents. A path beyond the last
+    /// socket shares the socket of another path.
     ///
     /// # Panics
-    /// If `size` is more than a UDP datagram holds.
+    /// If `size` exceeds the largest UDP payload, 65,507 bytes.
     #[inline]
     pub fn push(&mut self, to: &SocketAddr, path: u16, size: u16, fill: impl FnOnce(&mut [u8])) {
         let socket = usize::from(path) % self.sockets.len();
         let index = match self.latest[socket] {
-            Some(latest) if self.groups[latest as usize].takes(to, size) => latest as usize,
+            Some(latest) if self.groups[latest as usize].accepts(to, size) => latest as usize,
             _ => self.open_group(*to, socket, size),
         };
         let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
@@ -132,14 +135,14 @@ impl Outbox {
         tap.sent(ports[usize::from(*path)], *to, &bytes[len - size..*len]);
     }
 
-    /// Returns the datagrams that the kernel has not accepted yet.
+    /// Returns the number of datagrams that the kernel has not accepted yet.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Returns the bytes that the queue of the host's own link has room for. Further datagrams
-    /// delay all later ones in that queue, or are dropped if it is short.
+    /// Returns the bytes for which the queue of the host's own link has room. Further datagrams would
+    /// delay all later ones in that queue, or be dropped if it is short.
     pub fn room(&mut self, now: Instant) -> u64 {
         let Self { backlog, sockets, .. } = self;
         backlog.room(now, |socket| syscall::unsent(sockets[usize::from(socket)].as_fd()))
@@ -150,13 +153,13 @@ impl Outbox {
         self.backlog.room_at()
     }
 
-    /// Gives all datagrams to the kernel. Those that its buffers have no room for stay, in order,
+    /// Passes all datagrams to the kernel. Those for which its buffers have no room stay, in order,
     /// and [`blocked`](Self::blocked) lists their sockets.
     pub fn flush(&mut self) {
         self.flush_by(send_groups);
     }
 
-    /// Flushes through `send`; tests pass one that acts as a full kernel, which loopback never is.
+    /// Flushes through `send`. Tests pass a function that acts as a full kernel, since loopback is never full.
     pub(super) fn flush_by(
         &mut self,
         send: impl Fn(BorrowedFd<'_>, &[Group]) -> io::Result<usize> + Copy,
@@ -167,8 +170,8 @@ impl Outbox {
         if let Some((tap, _)) = &self.tap {
             tap.flush();
         }
-        // A path's groups are sent together, in the order of their first: on equal paths the oldest
-        // arrives first, such as the acceptance of a connection before its data.
+        // Paths are flushed in the order of their first datagram: on paths of equal delay the oldest
+        // datagram arrives first, such as the acceptance of a connection before its data.
         let first = &mut self.latest;
         first.fill(None);
         for (index, group) in (0..).zip(&self.groups) {
@@ -207,8 +210,8 @@ impl Outbox {
         self.groups = groups;
     }
 
-    /// Returns the sockets whose batches wait for room in the kernel: wait until one is writable,
-    /// then [`flush`](Self::flush).
+    /// Returns the sockets whose batches wait for room in the kernel. The caller waits until one is writable,
+    /// then calls [`flush`](Self::flush).
     pub fn blocked(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.groups
             .chunk_by(|a, b| a.path == b.path)
@@ -220,7 +223,7 @@ impl Outbox {
         self.counters
     }
 
-    /// Returns the datagrams and bytes of each path.
+    /// Returns the numbers of datagrams and bytes sent on each path.
     pub fn paths(&self) -> &[PathCount] {
         &self.paths
     }
@@ -241,6 +244,7 @@ impl Outbox {
         vec![0; MAX_BYTES].into_boxed_slice()
     }
 
+    /// Adds an empty group; returns its index.
     fn open_group(&mut self, to: SocketAddr, socket: usize, size: u16) -> usize {
         let bytes = self.spare.pop().unwrap_or_else(Self::new_buffer);
         let path = u16::try_from(socket).expect("paths are counted in 16 bits");
@@ -250,7 +254,7 @@ impl Outbox {
         index
     }
 
-    /// Sends groups of one path; returns the number sent or refused.
+    /// Sends groups of one path; returns the number of groups that were sent or refused.
     fn send(
         &mut self,
         groups: &[Group],
@@ -292,14 +296,16 @@ impl Outbox {
 }
 
 impl Group {
+    /// Returns `true` if a datagram of `size` bytes to `to` can be added.
     #[inline]
-    fn takes(&self, to: &SocketAddr, size: u16) -> bool {
+    fn accepts(&self, to: &SocketAddr, size: u16) -> bool {
         !self.full
             && size <= self.segment
             && self.len + usize::from(size) <= MAX_BYTES
             && self.to == *to
     }
 
+    /// Adds a datagram of `size` bytes, and returns its bytes to be filled.
     #[inline]
     fn append(&mut self, size: u16, max_segments: usize) -> &mut [u8] {
         let start = self.len;
@@ -332,12 +338,16 @@ impl SendCounters {
     }
 }
 
+/// Sends groups on a socket; returns the number that the kernel accepted.
+///
+/// # Errors
+/// The kernel's error for the first group.
 pub(super) fn send_groups(socket: BorrowedFd<'_>, groups: &[Group]) -> io::Result<usize> {
     syscall::send(socket, groups.iter().map(Group::outgoing))
 }
 
-/// Sends a group's datagrams one by one. Those the kernel has no room for are dropped, as on a
-/// congested network: this happens once in an outbox's life.
+/// Sends a group's datagrams one by one. Those for which the kernel has no room are dropped, as on a
+/// congested network. This happens once for each outbox.
 #[cold]
 fn send_singly(
     socket: BorrowedFd<'_>,
@@ -360,6 +370,7 @@ fn send_singly(
     }
 }
 
+/// Returns `true` for the errors of a kernel without room.
 fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
         || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))

@@ -1,5 +1,5 @@
-//! Receives on the sockets that only send. A peer answers a packet of an unknown connection to its
-//! source port, the only address it has.
+//! Reception on the sockets that only send. A peer answers a packet of an unknown connection to its
+//! source port, the only address of the sender that it knows.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,13 +9,13 @@ use rustix::io;
 use rustix::net::{RecvFlags, recvfrom};
 use socket2::Socket;
 
-/// Maximum length of an answer, bytes. Longer datagrams are something else and are truncated.
+/// Maximum length of such an answer, bytes. Longer datagrams are not answers, and are truncated.
 const MAX_LEN: usize = 256;
 
 /// The timeout of a poll that does not wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A watcher of sockets that expect no packets.
+/// The sockets that only send, watched for arrivals by epoll.
 #[derive(Debug)]
 pub(super) struct Strays {
     epoll: OwnedFd,
@@ -23,6 +23,10 @@ pub(super) struct Strays {
 }
 
 impl Strays {
+    /// Watches these sockets.
+    ///
+    /// # Errors
+    /// The kernel's error.
     pub(super) fn watch(sockets: &[Socket]) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, socket) in sockets.iter().enumerate() {
@@ -32,7 +36,7 @@ impl Strays {
         Ok(Self { epoll, buffer: [0; MAX_LEN] })
     }
 
-    /// Returns the next datagram with its source, if any. One system call if there is none.
+    /// Returns the next datagram with its source, if any. If there is none, it takes one system call.
     pub(super) fn next(&mut self, sockets: &[Socket]) -> Option<(SocketAddr, &mut [u8])> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };

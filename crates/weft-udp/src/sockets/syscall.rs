@@ -1,5 +1,5 @@
 //! The two system calls that carry batches, `sendmmsg(2)` and `recvmmsg(2)`, behind safe functions.
-//! It holds all unsafe code of sending and receiving and makes no decisions.
+//! This module contains all unsafe code of this crate and makes no decisions.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -13,7 +13,7 @@ use super::Instruction;
 /// Maximum messages of one call.
 pub(super) const BATCH: usize = 32;
 
-/// Maximum bytes of a received message: the most that GRO coalesces.
+/// Maximum bytes of a received message: the largest that GRO coalesces.
 pub(super) const RECEIVE_BUFFER: usize = 65_536;
 
 /// One UDP datagram, or several of one size to the same peer that the kernel segments (GSO).
@@ -21,7 +21,7 @@ pub(super) const RECEIVE_BUFFER: usize = 65_536;
 pub(super) struct Outgoing<'a> {
     pub(super) to: SocketAddr,
     pub(super) bytes: &'a [u8],
-    /// Length of each datagram but the last, which may be shorter; `None` for a single one.
+    /// Length of each datagram except the last, which may be shorter, in bytes; `None` for a single datagram.
     pub(super) segment: Option<u16>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Outgoing<'a> {
 pub(super) struct Meta {
     pub(super) from: SocketAddr,
     pub(super) len: usize,
-    /// Length of each datagram in it but the last; `len` when it holds only one.
+    /// Length of each datagram in it except the last, in bytes; `len` if it holds only one.
     pub(super) segment: usize,
     /// The IP header's traffic class: DSCP and ECN bits.
     pub(super) traffic_class: u8,
@@ -40,7 +40,7 @@ pub(super) struct Meta {
     pub(super) wall_clock_nanos: u64,
 }
 
-/// Room for every requested control message, aligned as `cmsghdr` must be.
+/// A buffer for all requested control messages, aligned as `cmsghdr` must be.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; 128]);
@@ -89,7 +89,7 @@ pub(super) fn send<'a>(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Buffers for one `recvmmsg`, and the messages of the last one.
+/// Buffers for one call of `recvmmsg`, and the messages of the last call.
 pub(super) struct Receiver {
     buffers: Box<[u8]>,
     metas: Vec<Meta>,
@@ -110,7 +110,7 @@ impl Receiver {
         Self { buffers, metas: Vec::with_capacity(slots), slots }
     }
 
-    /// Receives without blocking and returns the number of messages, or zero.
+    /// Receives without blocking and returns the number of messages; zero if none has arrived.
     ///
     /// # Errors
     /// The kernel's error.
@@ -150,7 +150,7 @@ impl Receiver {
         };
         for (slot, header) in headers.iter().take(received).enumerate() {
             // SAFETY: the headers were initialised above and the kernel filled the first
-            // `received` of them, each name and control to the length the header says.
+            // `received` of them, each name and control to the length in the header.
             let meta = unsafe { read_meta(header.assume_init_ref(), &names[slot]) };
             self.metas.push(meta);
         }
@@ -163,6 +163,9 @@ impl Receiver {
     }
 
     /// Returns the bytes of message `index` of the last call.
+    ///
+    /// # Panics
+    /// If `index` is not below the number of its messages.
     #[inline]
     pub(super) fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
         let start = index * RECEIVE_BUFFER;
@@ -170,6 +173,9 @@ impl Receiver {
     }
 
     /// Returns message `index` of the last call: its metadata and its bytes.
+    ///
+    /// # Panics
+    /// If `index` is not below the number of its messages.
     #[inline]
     pub(super) fn message(&self, index: usize) -> (Meta, &[u8]) {
         let meta = self.metas[index];
@@ -201,8 +207,8 @@ pub fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns the bytes that a socket sent and that have not left the host, with the kernel's overhead
-/// for each (`SIOCOUTQ`, udp(7)).
+/// Returns the bytes that were sent on a socket and have not left the host, with the kernel's overhead
+/// for each datagram (`SIOCOUTQ`, udp(7)); zero if the kernel reports none.
 pub(super) fn unsent(socket: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one `int` to a local that is alive.
@@ -225,7 +231,7 @@ pub(super) fn attach_steering(socket: BorrowedFd<'_>, program: &[Instruction]) -
         len: u16::try_from(filter.len()).map_err(refused)?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: the kernel copies a `sock_fprog` and as many instructions as it says, from locals that are
+    // SAFETY: the kernel copies a `sock_fprog` and `len` instructions from locals that are
     // alive, and writes nothing.
     let result = unsafe {
         libc::setsockopt(
@@ -299,7 +305,7 @@ fn write_segment(control: &mut Control, segment: u16) -> usize {
 unsafe fn read_meta(header: &mmsghdr, name: &MaybeUninit<sockaddr_storage>) -> Meta {
     let len = (header.msg_len as usize).min(RECEIVE_BUFFER);
     let mut meta = Meta {
-        // SAFETY: the caller promises a filled name.
+        // SAFETY: the caller guarantees a filled name.
         from: unsafe { read_name(name) },
         len,
         segment: len,
@@ -307,7 +313,7 @@ unsafe fn read_meta(header: &mmsghdr, name: &MaybeUninit<sockaddr_storage>) -> M
         hop_limit: 0,
         wall_clock_nanos: 0,
     };
-    // SAFETY: the caller promises a filled control buffer; `CMSG_FIRSTHDR` and `CMSG_NXTHDR` stay
+    // SAFETY: the caller guarantees a filled control buffer; `CMSG_FIRSTHDR` and `CMSG_NXTHDR` stay
     // inside `msg_controllen`, and each case reads the type the kernel documents for its option
     // (ip(7), ipv6(7), udp(7), socket(7)).
     unsafe {
@@ -339,18 +345,22 @@ unsafe fn read_meta(header: &mmsghdr, name: &MaybeUninit<sockaddr_storage>) -> M
     meta
 }
 
+/// Reads an `int`.
+///
 /// # Safety
 /// `data` points to an `int`, aligned or not.
 unsafe fn read_int(data: *const u8) -> c_int {
-    // SAFETY: the caller promises.
+    // SAFETY: the caller guarantees an `int` at `data`.
     unsafe { data.cast::<c_int>().read_unaligned() }
 }
 
+/// Reads an address in the kernel's format.
+///
 /// # Safety
 /// The kernel filled `name` with an address of its family.
 unsafe fn read_name(name: &MaybeUninit<sockaddr_storage>) -> SocketAddr {
-    // SAFETY: the family is the first field of every address, and the caller promises that the
-    // rest is what the family says.
+    // SAFETY: the family is the first field of every address, and the caller guarantees that the
+    // rest is an address of that family.
     unsafe {
         match c_int::from(name.as_ptr().cast::<libc::sa_family_t>().read()) {
             libc::AF_INET6 => {

@@ -16,7 +16,7 @@ fn open(local: &str) -> Sockets {
     Sockets::open(&SocketConfig::new(local.parse().unwrap(), 2)).unwrap()
 }
 
-/// Waits for packets, five seconds at most.
+/// Waits for packets, at most five seconds, and receives them; returns the number of messages.
 fn arrivals(inbox: &mut Inbox) -> usize {
     let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
     {
@@ -26,7 +26,7 @@ fn arrivals(inbox: &mut Inbox) -> usize {
     inbox.receive().unwrap()
 }
 
-/// Every datagram that arrives until there are `count`, as (source port, contents).
+/// Receives until `count` datagrams have arrived; returns the source port and contents of each.
 fn collect(inbox: &mut Inbox, count: usize) -> Vec<(u16, Vec<u8>)> {
     let mut collected = Vec::new();
     while collected.len() < count {
@@ -39,7 +39,7 @@ fn collect(inbox: &mut Inbox, count: usize) -> Vec<(u16, Vec<u8>)> {
     collected
 }
 
-/// Datagrams of 1400 bytes, each filled with its number, the last one shorter.
+/// Adds datagrams of 1400 bytes, each filled with its number, the last one shorter; returns their contents.
 fn push_numbered(sockets: &mut Sockets, to: SocketAddr, path: u16, count: u8) -> Vec<Vec<u8>> {
     (0..count)
         .map(|number| {
@@ -51,7 +51,7 @@ fn push_numbered(sockets: &mut Sockets, to: SocketAddr, path: u16, count: u8) ->
 }
 
 #[test]
-fn datagrams_of_a_path_leave_together_in_order_from_its_own_port() {
+fn datagrams_of_a_path_are_sent_in_one_call_in_order_from_its_own_port() {
     for local in LOCAL {
         let (mut sender, mut receiver) = (open(local), open(local));
         let to = receiver.local();
@@ -81,7 +81,7 @@ fn more_datagrams_than_one_message_holds_arrive_in_order() {
 }
 
 #[test]
-fn a_congestion_mark_is_seen_and_its_absence_too() {
+fn a_congestion_mark_and_its_absence_are_reported() {
     let mut sender =
         Sockets::open_marking(&SocketConfig::new(LOCAL[0].parse().unwrap(), 2)).unwrap();
     let mut receiver = open(LOCAL[0]);
@@ -105,7 +105,7 @@ fn the_kernels_time_of_arrival_lies_between_sending_and_reading() {
     })
     .unwrap();
     let to = receiver.local();
-    // The kernel begins to stamp a moment after the first socket asks for it.
+    // The kernel begins to stamp packets only some time after the first socket has requested it.
     for _ in 0..1_000 {
         let sent_at = Clock.now();
         sender.outbox.push(&to, 0, 64, |out| out.fill(7));
@@ -122,10 +122,10 @@ fn the_kernels_time_of_arrival_lies_between_sending_and_reading() {
 }
 
 #[test]
-fn where_the_kernel_refuses_to_segment_datagrams_leave_one_by_one() {
+fn datagrams_are_sent_one_by_one_if_the_kernel_refuses_to_segment() {
     let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
     for socket in &sender.outbox.sockets {
-        // Segments need checksums of their own: without, Linux refuses UDP_SEGMENT.
+        // Each segment needs a checksum: with checksums off, Linux refuses UDP_SEGMENT.
         syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     }
     let to = receiver.local();
@@ -143,7 +143,7 @@ fn where_the_kernel_refuses_to_segment_datagrams_leave_one_by_one() {
 }
 
 #[test]
-fn what_the_kernel_has_no_room_for_waits_in_order() {
+fn datagrams_wait_in_order_while_the_kernel_has_no_room() {
     let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
     let to = receiver.local();
     let mut sent = Vec::new();
@@ -177,9 +177,9 @@ fn what_the_kernel_has_no_room_for_waits_in_order() {
 }
 
 #[test]
-fn a_datagram_beyond_the_interface_is_dropped_and_counted() {
+fn a_datagram_above_the_mtu_is_dropped_and_counted() {
     let mut sender = open(LOCAL[1]);
-    // Whatever fits a UDP datagram fits loopback; a socket told of a smaller MTU refuses more.
+    // Every UDP datagram fits loopback's MTU; a socket with a smaller one set refuses larger datagrams.
     let socket = sender.outbox.sockets[0].as_fd();
     syscall::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, 1280).unwrap();
     let to = sender.local();
@@ -190,14 +190,14 @@ fn a_datagram_beyond_the_interface_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn the_error_of_a_taken_port_names_its_address() {
     let first = open(LOCAL[0]);
     let error = Sockets::open(&SocketConfig::new(first.local(), 1)).unwrap_err().to_string();
     assert!(error.contains(&first.local().to_string()), "{error}");
 }
 
 #[test]
-fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
+fn a_program_in_the_kernel_steers_datagrams_to_threads() {
     // The first byte is the socket's number: ldb [0]; ret a.
     let by_first_byte = [
         Instruction { code: 0x30, jt: 0, jf: 0, k: 0 },
@@ -209,7 +209,7 @@ fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
         let mut sender = open(local);
         let to = threads[0].local();
         for number in [2, 0, 1, 2, 2] {
-            // Alone: datagrams that were cut out of one message stay together.
+            // Each is flushed alone: datagrams of one segmented message are steered together.
             sender.outbox.push(&to, 0, 9, |out| out.fill(number));
             sender.outbox.flush();
         }
@@ -219,14 +219,14 @@ fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
             assert!(arrived.iter().all(|(_, bytes)| *bytes == [number; 9]), "{arrived:?}");
             assert_eq!((arrived.len(), inbox.receive().unwrap()), (count, 0));
         }
-        // One that no socket has goes to any of them.
+        // A datagram whose number no socket has is received by any of them.
         sender.outbox.push(&to, 0, 9, |out| out.fill(9));
         sender.outbox.flush();
-        let give_up = Clock.now() + weft_units::Duration::from_secs(5);
+        let deadline = Clock.now() + weft_units::Duration::from_secs(5);
         while threads.iter_mut().all(|thread| thread.inbox.receive().unwrap() == 0) {
-            assert!(Clock.now() < give_up, "{local}: nobody got it");
+            assert!(Clock.now() < deadline, "{local}: nobody got it");
         }
-        // A path leaves from one port, whichever thread sends, and a second path from another.
+        // A path has the same source port in all threads, and a second path has another.
         let ports: Vec<_> =
             threads.iter().map(|thread| thread.outbox.source_ports().unwrap()).collect();
         assert!(ports[0][0] != ports[0][1] && ports.iter().all(|of_thread| *of_thread == ports[0]));
@@ -239,14 +239,14 @@ fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
         let arrived = collect(&mut receiver.inbox, 3);
         assert_eq!(arrived.len(), 3);
         assert!(arrived.iter().all(|&(port, _)| port == ports[0][1]), "{arrived:?}");
-        // Nobody else gets in.
+        // No other group can bind the port.
         let taken = SocketConfig { local: to, ..config };
         assert!(Sockets::open_group(&taken, 2, &by_first_byte).is_err());
     }
 }
 
 #[test]
-fn the_path_laid_out_first_leaves_first() {
+fn paths_are_flushed_in_the_order_of_their_first_datagram() {
     let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
     let to = receiver.local();
     for (number, path) in (0..).zip([1, 0, 1]) {
@@ -271,7 +271,7 @@ fn source_ports_can_be_chosen() {
         Ok(sockets) => {
             assert_eq!(sockets.outbox.source_ports().unwrap(), [first, first + 1, first + 2]);
         }
-        // Another process took one of them meanwhile; then it must be named.
+        // Another process bound one of them meanwhile; the error must name it.
         Err(error) => assert!(error.to_string().contains("127.0.0.1"), "{error}"),
     }
     let config = SocketConfig { first_source_port: Some(65_534), ..config };

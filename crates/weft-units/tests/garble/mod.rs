@@ -46,20 +46,21 @@ pub fn files(folder: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("it can be read")).collect()
 }
 
-/// Feeds mutated texts to `property` and returns the number that it accepted. A failure prints the text.
+/// Passes `inputs` mutated texts to `property` and returns the number for which it returned `true`. A failure prints
+/// the text.
 ///
 /// # Panics
 /// Panics if the property does not hold.
 pub fn survive(golden: &[Vec<u8>], inputs: u64, property: impl Fn(&[u8]) -> bool) -> u64 {
-    let mut taken = 0;
+    let mut accepted = 0;
     for index in 0..inputs {
         let text = garbled(golden, &mut Seed(1).child("garble", index).rng());
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| property(&text)));
-        let took = outcome
+        let is_accepted = outcome
             .unwrap_or_else(|_| panic!("input {index}: {:?}", String::from_utf8_lossy(&text)));
-        taken += u64::from(took);
+        accepted += u64::from(is_accepted);
     }
-    taken
+    accepted
 }
 
 /// Returns a valid text after one to four random changes.

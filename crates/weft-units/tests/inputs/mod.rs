@@ -1,5 +1,5 @@
-//! Byte inputs for code that parses untrusted bytes: a corpus of the repository, mutants of it, and a reader for inputs
-//! that are scripts. Tests and fuzz targets of several crates include this file.
+//! Byte inputs for code that parses untrusted bytes: a corpus of the repository, its mutations, and a reader for inputs
+//! that are scripts of operations. Tests and fuzz targets of several crates include this file.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
         taken
     }
 
-    /// Returns as many bytes as the next byte says.
+    /// Reads a length from one byte and returns that many bytes, or fewer at the end.
     pub fn piece(&mut self) -> &'a [u8] {
         let len = self.below(256);
         self.take(len)
@@ -57,7 +57,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Returns the inputs of a corpus file: one line of hexadecimal digits each; `#` starts a comment.
+/// Returns the inputs of a corpus file. Each line is an input in hexadecimal digits; `#` starts a comment.
 ///
 /// # Panics
 /// Panics if the file cannot be read or a line is not hexadecimal.
@@ -72,21 +72,21 @@ pub fn corpus(path: &Path) -> Vec<Vec<u8>> {
     inputs.map(|line| line.as_bytes().chunks(2).map(digits).collect()).collect()
 }
 
-/// Feeds every input of a corpus and then `mutants` mutated ones to `property`, and returns the number that it
-/// accepted. A failure prints the input.
+/// Passes every input of a corpus and then `mutants` mutated ones to `property`, and returns the number for which it
+/// returned `true`. A failure prints the input.
 ///
 /// # Panics
 /// Panics if the property does not hold.
 pub fn survive(corpus: &[Vec<u8>], mutants: u64, property: impl Fn(&[u8]) -> bool) -> u64 {
-    let mut taken = 0;
+    let mut accepted = 0;
     let damaged =
         (0..mutants).map(|index| mutant(corpus, &mut Seed(1).child("mutant", index).rng()));
     for input in corpus.iter().cloned().chain(damaged) {
         let outcome = catch_unwind(AssertUnwindSafe(|| property(&input)));
         let digits = || input.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        taken += u64::from(outcome.unwrap_or_else(|_| panic!("the input is {}", digits())));
+        accepted += u64::from(outcome.unwrap_or_else(|_| panic!("the input is {}", digits())));
     }
-    taken
+    accepted
 }
 
 fn byte(rng: &mut Rng) -> u8 {

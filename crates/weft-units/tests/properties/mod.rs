@@ -1,4 +1,4 @@
-//! The properties of every quantity's text. The mutation test and the fuzz target both call this.
+//! The properties of every quantity's text, for the mutation test and the fuzz target.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::fmt::{Debug, Display};
@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use weft_units::{BitRate, ByteCount, Duration, suggest, unknown_name};
 
-/// Reads a text as every kind of quantity; whether any took it.
+/// Parses a text as every kind of quantity and returns `true` if one of them accepts it.
+///
+/// # Panics
+/// Panics if a property does not hold.
 pub fn units(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let known = ["oblivious", "round-robin", "single"];
@@ -14,12 +17,13 @@ pub fn units(bytes: &[u8]) -> bool {
         assert!(known.contains(&name));
     }
     assert!(unknown_name("policy", &text, &known).contains("oblivious"));
-    let taken =
+    let accepted =
         [quantity::<Duration>(&text), quantity::<BitRate>(&text), quantity::<ByteCount>(&text)];
-    taken.contains(&true)
+    accepted.contains(&true)
 }
 
-/// Checks that a written quantity reads back the same, and that a refusal names the text.
+/// Returns `true` if the text is a quantity. Checks that a quantity parses back from its own text, and that an error
+/// names the text.
 fn quantity<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) -> bool {
     match text.parse::<T>() {
         Ok(value) => {

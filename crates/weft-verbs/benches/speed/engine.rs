@@ -251,9 +251,10 @@ impl Engine {
             }
             let (packet, rest) = &Packet::parse(&bytes[..len]).expect("it was emitted");
             let rdma = packet.announces_rdma().then(|| RdmaHeader::parse(rest).expect("too").0);
-            let came = ReceivedPacket { packet, rdma: rdma.as_ref(), payload_len, acknowledged };
+            let received =
+                ReceivedPacket { packet, rdma: rdma.as_ref(), payload_len, acknowledged };
             let (from, memory) = (address(from), &mut peer.memory);
-            peer.device.handle_link_packet(self.now, LINK, from, came, memory);
+            peer.device.handle_link_packet(self.now, LINK, from, received, memory);
         }
     }
 

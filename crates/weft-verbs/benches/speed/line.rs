@@ -1,5 +1,5 @@
 //! The time a cache line takes from one processor to another: programs that communicate through memory wait at least
-//! that long, and on a virtual machine it changes with the hour.
+//! that long, and on a virtual machine it varies over the day.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,14 +13,15 @@ use crate::table::median;
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-const FOR: Duration = Duration::from_millis(200);
+/// The time of a measurement.
+const MEASUREMENT_TIME: Duration = Duration::from_millis(200);
 
-/// Answers between two readings of the clock.
+/// Number of answers between two readings of the clock.
 const ANSWERS: u32 = 8;
 
 /// Returns half of the time in which threads on two processors answer each other, nanoseconds, the median of many;
 /// `None` on a single processor.
-pub(crate) fn way() -> Option<f64> {
+pub(crate) fn one_way_time() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
     let [here, there] = [processors.next()?, processors.next()?];
@@ -41,7 +42,7 @@ pub(crate) fn way() -> Option<f64> {
         let asking = scope.spawn(|| {
             stay_on(here);
             let (begun, mut number, mut ways) = (Clock.now(), 0, Vec::new());
-            while Clock.now().since(begun) < FOR {
+            while Clock.now().since(begun) < MEASUREMENT_TIME {
                 let since = Clock.now();
                 for _ in 0..ANSWERS {
                     number += 1;

@@ -68,7 +68,8 @@ fn main() {
 
 /// Prints conditions of the machine that affect the figures.
 fn state(when: &str) {
-    let way = line::way().map_or_else(|| "unknown".into(), |nanos| format!("{nanos:.0} ns"));
+    let way =
+        line::one_way_time().map_or_else(|| "unknown".into(), |nanos| format!("{nanos:.0} ns"));
     println!("{when}: load {}, a cache line from processor to processor {way}", busy::load());
 }
 

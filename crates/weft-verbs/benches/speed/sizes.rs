@@ -20,8 +20,8 @@ pub(crate) fn sweep(rounds: usize) {
     );
     let mut engine = Engine::new(SIZES[SIZES.len() - 1]);
     for size in SIZES {
-        let most = if size <= 4096 { 10_000 } else { MOVED / size };
-        let messages = most.clamp(50, 10_000);
+        let limit = if size <= 4096 { 10_000 } else { MOVED / size };
+        let messages = limit.clamp(50, 10_000);
         let latency = Perftest::latency("ib_send_lat", size.into(), (messages / 4).max(50).into());
         let bandwidth = Perftest::bandwidth("ib_write_bw", size.into(), messages.into());
         let mut rows: [Vec<f64>; 4] = Default::default();

@@ -32,7 +32,7 @@ pub enum CallError {
     /// The daemon refused the request.
     #[error("{reason}")]
     Refused {
-        /// `errno(3)`.
+        /// The error number, as in `errno(3)`.
         errno: i32,
         /// The reason, in words.
         reason: String,

@@ -169,7 +169,7 @@ pub(crate) enum Answer {
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
-    /// `errno(3)`.
+    /// The error number, as in `errno(3)`.
     pub(crate) errno: i32,
     pub(crate) reason: String,
 }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::attach::{decode, encode};
 
-    fn there_and_back(request: &Request) {
+    fn assert_round_trip(request: &Request) {
         let mut bytes = Vec::new();
         encode(request, &mut bytes);
         assert_eq!(decode::<Request>(&bytes).as_ref(), Some(request));
@@ -195,16 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_as_they_were_and_cut_ones_do_not() {
+    fn messages_are_decoded_as_they_were_encoded_and_truncated_ones_are_not() {
         let name = String::from("tenant-7");
-        there_and_back(&Request::Create { name: name.clone(), owner: None, limits: Amounts::NONE });
-        there_and_back(&Request::Delete { name: name.clone(), force: true });
-        there_and_back(&Request::attach(&name, Probe { address: 1, value: u64::MAX }));
-        there_and_back(&Request::Command(Command::Deregister(0x0101)));
+        assert_round_trip(&Request::Create {
+            name: name.clone(),
+            owner: None,
+            limits: Amounts::NONE,
+        });
+        assert_round_trip(&Request::Delete { name: name.clone(), force: true });
+        assert_round_trip(&Request::attach(&name, Probe { address: 1, value: u64::MAX }));
+        assert_round_trip(&Request::Command(Command::Deregister(0x0101)));
     }
 
     #[test]
-    fn rights_that_nobody_knows_are_no_command() {
+    fn a_command_with_unknown_access_rights_is_refused() {
         use crate::engine::Region;
         use weft_rnic::{Access, ProtectionDomain};
 

@@ -14,7 +14,7 @@ use crate::inputs::Script;
 
 /// Reads bytes as a value; if that succeeds, writes it and reads it again. Evaluates to `true` if they were a value.
 /// Numbers have more than one form in postcard: bytes may differ, values may not.
-macro_rules! stays {
+macro_rules! round_trips {
     ($value:ty, $bytes:expr) => {{
         let value = decode::<$value>($bytes);
         if let Some(value) = &value {
@@ -35,10 +35,10 @@ macro_rules! stays {
 pub fn message(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(MAX_MESSAGE)];
     let is_any = [
-        stays!(Request, bytes),
-        stays!(Result<Answer, Refusal>, bytes),
-        stays!(Work<'_>, bytes),
-        stays!(Notice, bytes),
+        round_trips!(Request, bytes),
+        round_trips!(Result<Answer, Refusal>, bytes),
+        round_trips!(Work<'_>, bytes),
+        round_trips!(Notice, bytes),
     ];
     is_any.contains(&true)
 }

@@ -91,7 +91,7 @@ impl Page {
         signal::is_armed::<Self>(self.word(flag))
     }
 
-    /// Announces that this side does not sleep any more.
+    /// Announces that this side does not sleep any more and needs no signal.
     pub(crate) fn needs_no_signal(&self, flag: usize) {
         self.word(flag).store(0, Ordering::Relaxed);
     }
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_size_stays() {
+    fn the_size_of_the_memory_is_sealed() {
         let page = Page::create().unwrap();
         assert_eq!(ftruncate(page.file(), 0), Err(Errno::PERM));
         assert_eq!(ftruncate(page.file(), 1 << 30), Err(Errno::PERM));
     }
 
     #[test]
-    fn both_see_what_one_writes() {
+    fn both_mappings_have_the_same_bytes_and_flags() {
         let page = Page::create().unwrap();
         let other = Page::open(page.file().try_clone_to_owned().unwrap()).unwrap();
         Page::NOTICES.write(&page, Page::RING - 2, b"wraps");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_another_length_is_not_it() {
+    fn memory_of_another_length_is_refused() {
         let file = memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
         assert!(Page::open(file).is_err());
     }

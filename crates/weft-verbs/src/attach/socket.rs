@@ -101,7 +101,8 @@ impl Socket {
     }
 
     /// Receives the next message in place of the content of `message`, and returns the descriptors that came with it;
-    /// `None` when the other end has closed. Waits for it unless `now`. The kernel drops descriptors that do not fit.
+    /// `None` when the other end has closed. Waits for it unless `now`. The kernel drops descriptors that do not fit,
+    /// and all of them without `with_descriptors`.
     ///
     /// # Errors
     /// There is none now, or it is longer than the maximum.
@@ -156,7 +157,7 @@ fn retried<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Re
 const VARIABLE: &str = "WEFT_DEVICE_SOCKET";
 
 /// The path of the machine's daemon.
-const OF_THE_MACHINE: &str = "/run/weft/device.sock";
+const SYSTEM_SOCKET: &str = "/run/weft/device.sock";
 
 /// Returns the default path for a daemon to listen at: `WEFT_DEVICE_SOCKET`, or the machine's path if the user is root,
 /// or this user's.
@@ -166,16 +167,17 @@ pub fn default_socket() -> PathBuf {
     }
     let user = rustix::process::getuid();
     if user.is_root() {
-        return OF_THE_MACHINE.into();
+        return SYSTEM_SOCKET.into();
     }
     let folder = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| format!("/tmp/weft-{}", user.as_raw()).into());
     folder.join("weft/device.sock")
 }
 
-/// Returns the path at which programs connect to a daemon: this user's if a daemon listens there, else the machine's.
+/// Returns the path at which programs connect to a daemon: that of `WEFT_DEVICE_SOCKET`, else this user's if it exists,
+/// else the machine's.
 pub(crate) fn daemon_socket() -> PathBuf {
     let own = default_socket();
     let is_set = env::var_os(VARIABLE).is_some_and(|path| !path.is_empty());
-    if is_set || own.exists() { own } else { OF_THE_MACHINE.into() }
+    if is_set || own.exists() { own } else { SYSTEM_SOCKET.into() }
 }

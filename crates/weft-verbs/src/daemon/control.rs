@@ -21,7 +21,7 @@ use crate::engine::describe_held;
 use crate::errno::Errno;
 
 /// Maximum number of messages taken from one client in a row.
-const AT_A_TIME: usize = 16;
+const MAX_MESSAGES: usize = 16;
 
 /// An answer, and the signal that is sent with it.
 type Answered = (Answer, Option<Signal>);
@@ -35,11 +35,11 @@ fn errno(Errno(number): Errno) -> Refusal {
 
 impl Daemon {
     /// Handles a client's messages; returns `false` when it has closed or sent an invalid one.
-    pub(super) fn converse(&mut self, id: ClientId) -> bool {
+    pub(super) fn handle_messages(&mut self, id: ClientId) -> bool {
         let mut message = core::mem::take(&mut self.message);
-        let stays = (0..AT_A_TIME).all(|_| self.answer_one(id, &mut message).unwrap_or(true));
+        let is_valid = (0..MAX_MESSAGES).all(|_| self.answer_one(id, &mut message).unwrap_or(true));
         self.message = message;
-        stays && self.clients.contains_key(&id)
+        is_valid && self.clients.contains_key(&id)
     }
 
     /// Handles one message; returns `None` when there is none, `Some(false)` when the client is to be ended.
@@ -71,6 +71,10 @@ impl Daemon {
         Some(client.socket.send(message, &descriptors, true).is_ok())
     }
 
+    /// Executes a request of client `id`. Returns the answer, and the signal's other end for a client that attaches.
+    ///
+    /// # Errors
+    /// The daemon refuses it.
     pub(super) fn act(
         &mut self,
         id: ClientId,
@@ -78,27 +82,27 @@ impl Daemon {
         memory: Memory,
     ) -> Result<Answered, Refusal> {
         let user = self.clients[&id].user;
-        let alone = |answer| Ok((answer, None));
+        let without_signal = |answer| Ok((answer, None));
         match request {
             Request::Create { name, owner, limits } => {
                 self.devices.create(user, &name, owner, limits, &self.quotas)?;
-                alone(Answer::Done)
+                without_signal(Answer::Done)
             }
-            Request::List { after } => alone(Answer::Devices(self.list(user, &after))),
+            Request::List { after } => without_signal(Answer::Devices(self.list(user, &after))),
             Request::Show { name } => {
                 self.devices.find(user, &name)?;
                 let (transport, daemon) = (self.host.transport.clone(), self.describe(user));
                 let state = self.state_of(&name, user)?;
-                alone(Answer::Device(DeviceState { transport, daemon, ..state }))
+                without_signal(Answer::Device(DeviceState { transport, daemon, ..state }))
             }
             Request::Delete { name, force } => {
                 self.delete(id, user, &name, force)?;
-                alone(Answer::Done)
+                without_signal(Answer::Done)
             }
             Request::Describe { name } => {
                 let limits = self.devices.find(user, &name)?.limits;
                 let addresses = self.addresses.iter().map(Row::from).collect();
-                alone(Answer::Description(Description { limits, addresses }))
+                without_signal(Answer::Description(Description { limits, addresses }))
             }
             Request::Attach { protocol, .. } if protocol != PROTOCOL => Err(Refusal::new(
                 libc::EPROTO,
@@ -109,7 +113,7 @@ impl Daemon {
                 let signal = self.attach(id, user, name, memory)?;
                 Ok((Answer::Attached, Some(signal)))
             }
-            Request::Command(command) => alone(Answer::Reply(self.command(id, &command)?)),
+            Request::Command(command) => without_signal(Answer::Reply(self.command(id, &command)?)),
         }
     }
 
@@ -256,7 +260,7 @@ impl Daemon {
             return Err(errno(Errno(libc::EINVAL)));
         }
         let now = self.host.now();
-        let reply = self.host.carry_out(now, owner, command).map_err(errno)?;
+        let reply = self.host.execute(now, owner, command).map_err(errno)?;
         self.host.transmit(now);
         self.account(id, command, context, &reply);
         // Completions from before the command are delivered before its answer.

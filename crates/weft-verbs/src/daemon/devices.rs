@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked_and_taken_once() {
+    fn names_are_valid_and_unique() {
         let mut devices = Devices::default();
         let mut create = |name: &str| {
             let created = devices.create(7, name, None, Amounts::default(), &quotas());
@@ -199,11 +199,11 @@ mod tests {
         assert_eq!((find(7, "a"), find(ROOT, "a")), (Ok(7), Ok(7)));
         assert_eq!(find(8, "a").unwrap_err().errno, libc::EACCES);
         assert_eq!(find(8, "z").unwrap_err().errno, libc::ENODEV);
-        let seen = |user, after| {
+        let listed = |user, after| {
             devices.after(user, after).map(|(name, _)| name.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(
-            (seen(ROOT, ""), seen(7, ""), seen(ROOT, "a")),
+            (listed(ROOT, ""), listed(7, ""), listed(ROOT, "a")),
             (vec!["a", "b"], vec!["a"], vec!["b"])
         );
     }

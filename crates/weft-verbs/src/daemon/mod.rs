@@ -78,7 +78,7 @@ pub struct Daemon {
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     /// The maximum number of clients at a time.
-    most_clients: usize,
+    max_clients: usize,
     /// The client of each context.
     contexts: BTreeMap<Context, ClientId>,
     /// The clients with undelivered completions or events.
@@ -178,18 +178,18 @@ impl Daemon {
             stalls: Stalls::default(),
             clients: BTreeMap::new(),
             next_client: 0,
-            most_clients: most_clients(),
+            max_clients: max_clients(),
             contexts: BTreeMap::new(),
             undelivered: BTreeSet::new(),
             message: Vec::new(),
             record: Vec::new(),
         };
-        for (file, about) in [
+        for (file, key) in [
             (daemon.listener.as_fd(), serve::LISTENER),
             (daemon.arrivals.as_fd(), serve::ARRIVALS),
             (daemon.stop.as_fd(), serve::STOP),
         ] {
-            let data = epoll::EventData::new_u64(about);
+            let data = epoll::EventData::new_u64(key);
             epoll::add(&daemon.poller, file, data, epoll::EventFlags::IN).map_err(kernel)?;
         }
         Ok(daemon)
@@ -207,19 +207,19 @@ impl Daemon {
         ClientId(id): ClientId,
         signal: bool,
     ) -> rustix::io::Result<()> {
-        let about = serve::CLIENTS + 2 * id + u64::from(signal);
-        epoll::add(&self.poller, file, epoll::EventData::new_u64(about), epoll::EventFlags::IN)
+        let key = serve::CLIENTS + 2 * id + u64::from(signal);
+        epoll::add(&self.poller, file, epoll::EventData::new_u64(key), epoll::EventFlags::IN)
     }
 
     /// Ends a client, with everything that it made: its regions, queues and rings. If the daemon ends it, standard
-    /// error gets the reason `why`.
-    fn end_client(&mut self, id: ClientId, why: Option<&str>) {
-        self.remove_client(id, why);
+    /// error gets the `reason`.
+    fn end_client(&mut self, id: ClientId, reason: Option<&str>) {
+        self.remove_client(id, reason);
         self.host.transmit(self.host.now());
     }
 
-    /// Removes a client in the same way; its peers learn of it with the next packets that leave.
-    fn remove_client(&mut self, id: ClientId, why: Option<&str>) {
+    /// Removes a client in the same way, but sends nothing: its peers are notified by the next packets that leave.
+    fn remove_client(&mut self, id: ClientId, reason: Option<&str>) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.undelivered.remove(&id);
         // If a thread that was given up has the socket too, it stays open.
@@ -227,8 +227,8 @@ impl Daemon {
         if let Some(tenant) = &client.tenant {
             let _ = epoll::delete(&self.poller, &*tenant.signal);
             // Under a fuzzer, clients end by the thousand.
-            if let Some(why) = why.filter(|_| !cfg!(fuzzing)) {
-                eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
+            if let Some(reason) = reason.filter(|_| !cfg!(fuzzing)) {
+                eprintln!("weft: device {}: process {}: {reason}", tenant.device, client.process);
             }
             let now = self.host.now();
             for &context in tenant.contexts.keys() {
@@ -243,7 +243,7 @@ impl Daemon {
 }
 
 /// Raises the process's limit of descriptors and returns the number of clients that fit.
-fn most_clients() -> usize {
+fn max_clients() -> usize {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, ..limits };
     // On failure the limit stays.

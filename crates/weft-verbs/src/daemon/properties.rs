@@ -138,7 +138,7 @@ impl Scene {
         while let Some(step) = script.byte()
             && hostile.play(step, &mut script, &mut self.daemon, &self.objects)
         {
-            self.hold(hostile.id);
+            self.check(hostile.id);
         }
         let stayed = self.daemon.clients.get(&hostile.id).is_some_and(|it| it.tenant.is_some());
         self.daemon.end_client(hostile.id, None);
@@ -148,7 +148,7 @@ impl Scene {
     }
 
     /// Asserts the invariants that hold at any time.
-    fn hold(&mut self, hostile: ClientId) {
+    fn check(&mut self, hostile: ClientId) {
         let used = self.daemon.used_by(HOSTILE);
         let parts = [
             (used.processes, 1),
@@ -158,7 +158,7 @@ impl Scene {
             (used.shared_receive_queues, LIMITS.shared_receive_queues),
             (used.queue_pairs, LIMITS.queue_pairs),
         ];
-        assert!(parts.iter().all(|(used, most)| used <= most), "{used:?} of {LIMITS:?}");
+        assert!(parts.iter().all(|(used, limit)| used <= limit), "{used:?} of {LIMITS:?}");
         let tenant = self.daemon.clients.get(&hostile).and_then(|it| it.tenant.as_ref());
         assert!(
             tenant.is_none_or(|tenant| tenant.device != "good"),
@@ -210,8 +210,8 @@ fn command(daemon: &mut Daemon, id: ClientId, command: Command) -> Option<Reply>
     }
 }
 
-fn number(daemon: &mut Daemon, id: ClientId, what: Command) -> Option<u32> {
-    command(daemon, id, what)?.number().ok()
+fn number(daemon: &mut Daemon, id: ClientId, request: Command) -> Option<u32> {
+    command(daemon, id, request)?.number().ok()
 }
 
 /// Makes one of each object, and two queue pairs.
@@ -323,12 +323,12 @@ impl Hostile {
         match step % 8 {
             0 => {
                 let bytes = script.piece();
-                return self.say(daemon, bytes, script.below(3));
+                return self.exchange(daemon, bytes, script.below(3));
             }
             1 | 2 => {
                 encode(&self.request(script, others), &mut self.bytes);
                 let changed = self.changed(script);
-                return self.say(daemon, &changed, 0);
+                return self.exchange(daemon, &changed, 0);
             }
             3 => {
                 let record = script.piece();
@@ -367,11 +367,11 @@ impl Hostile {
     }
 
     /// Sends a message and reads the answer, through the daemon's normal path.
-    fn say(&self, daemon: &mut Daemon, bytes: &[u8], descriptors: usize) -> bool {
+    fn exchange(&self, daemon: &mut Daemon, bytes: &[u8], descriptors: usize) -> bool {
         let with: Vec<_> = OTHER.as_ref().map(AsFd::as_fd).into_iter().take(descriptors).collect();
         // An empty message has the effect of closing.
         let _ = self.socket.send(bytes, &with, true);
-        if !daemon.converse(self.id) {
+        if !daemon.handle_messages(self.id) {
             daemon.end_client(self.id, None);
             return false;
         }
@@ -481,7 +481,7 @@ mod tests {
     use crate::inputs::{corpus, survive};
 
     #[test]
-    fn no_client_harms_another_or_leaves_anything_behind() {
+    fn a_hostile_client_affects_no_other_and_leaves_no_objects() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/daemon.corpus");
         let stayed = survive(&corpus(&file), 3_000, daemon);
         assert!(stayed > 300, "only {stayed} stayed: the scripts are too wild");

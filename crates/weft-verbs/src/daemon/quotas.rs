@@ -103,7 +103,7 @@ impl QuotaSettings {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotas {
     limits: [u32; 7],
-    /// The user who runs the daemon, without a quota.
+    /// The user who runs the daemon, without a quota. If it is `None`, root has a quota too.
     own: Option<u32>,
 }
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_half_of_what_there_is_and_the_refusal_names_the_setting() {
+    fn the_default_quota_is_half_of_the_limit_and_a_refusal_names_the_setting() {
         let quotas = quotas(Some(7));
         assert!(quotas.check(1000, Kind::QueuePairs, 4).is_ok());
         let refused = quotas.check(1000, Kind::QueuePairs, 5).unwrap_err();

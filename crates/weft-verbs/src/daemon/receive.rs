@@ -50,9 +50,10 @@ impl Daemon {
         self.note_stall(user, stall);
     }
 
-    /// Closes descriptors from clients, and sockets together with the messages not yet received from them.
-    pub(super) fn close(&mut self, user: u32, what: impl Send + 'static) {
-        let (_, stall) = blocking::run(move || drop(what));
+    /// Drops a value that holds descriptors from a client of `user`, or a socket together with the messages not yet
+    /// received from it.
+    pub(super) fn close(&mut self, user: u32, holder: impl Send + 'static) {
+        let (_, stall) = blocking::run(move || drop(holder));
         self.note_stall(user, stall);
     }
 }

@@ -16,13 +16,13 @@ use crate::engine::{blocking, random, timespec};
 pub(super) const LISTENER: u64 = 0;
 pub(super) const ARRIVALS: u64 = 1;
 pub(super) const STOP: u64 = 2;
-/// Twice a client's number plus this: its socket; one more: its signal.
+/// The key of a client's socket is this plus twice the client's number; its signal has the next key.
 pub(super) const CLIENTS: u64 = 4;
 
 /// Number of turns between checks of the poller.
 const POLL_EVERY: u32 = 8;
 
-/// The idle time before it sleeps: waking takes longer than most answers do.
+/// The idle time before the daemon sleeps: waking takes longer than most answers do.
 const AWAKE: Duration = Duration::from_micros(50);
 
 /// The maximum sleep.
@@ -109,18 +109,18 @@ impl Daemon {
                 LISTENER => self.accept_client(),
                 ARRIVALS => {}
                 STOP => return Ok(false),
-                about => self.on_client_event(about - CLIENTS, flags),
+                key => self.on_client_event(key - CLIENTS, flags),
             }
         }
         Ok(true)
     }
 
-    fn on_client_event(&mut self, about: u64, flags: epoll::EventFlags) {
-        let (id, is_signal) = (ClientId(about / 2), about % 2 == 1);
+    fn on_client_event(&mut self, key: u64, flags: epoll::EventFlags) {
+        let (id, is_signal) = (ClientId(key / 2), key % 2 == 1);
         let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if !is_signal {
             // The client's last messages are handled before its end.
-            if !self.converse(id) {
+            if !self.handle_messages(id) {
                 self.end_client(id, None);
             }
         } else if over {
@@ -133,8 +133,8 @@ impl Daemon {
     /// Returns `true` if another client of this user is accepted. No user but root has more than half of the places.
     fn has_room_for(&self, user: u32) -> bool {
         let own = self.clients.values().filter(|client| client.user == user).count();
-        let most = if user == ROOT { self.most_clients } else { self.most_clients.div_ceil(2) };
-        self.clients.len() < self.most_clients && own < most
+        let limit = if user == ROOT { self.max_clients } else { self.max_clients.div_ceil(2) };
+        self.clients.len() < self.max_clients && own < limit
     }
 
     /// Accepts a new client.

@@ -19,10 +19,10 @@ pub(super) const MAX_THREADS: usize = 4;
 
 /// The stalls of every user whose processes have caused some.
 #[derive(Debug, Default)]
-pub(super) struct Stalls(BTreeMap<u32, OfUser>);
+pub(super) struct Stalls(BTreeMap<u32, UserStalls>);
 
 #[derive(Debug)]
-struct OfUser {
+struct UserStalls {
     checks: u32,
     /// The time at which checks were last forgiven.
     forgiven_at: Instant,
@@ -30,7 +30,7 @@ struct OfUser {
     given_up: Vec<Stall>,
 }
 
-impl OfUser {
+impl UserStalls {
     fn forgive(&mut self, now: Instant) {
         let due = now.since(self.forgiven_at).as_nanos() / FORGIVEN_AFTER.as_nanos();
         self.forgiven_at += FORGIVEN_AFTER * due;
@@ -43,7 +43,7 @@ impl Stalls {
     /// Records that a user's process has stalled the device. Checks do not count if `is_exempt`: a user may stall a
     /// device of the user's own.
     pub(super) fn note(&mut self, now: Instant, user: u32, stall: Stall, is_exempt: bool) {
-        let new = || OfUser { checks: 0, forgiven_at: now, given_up: Vec::new() };
+        let new = || UserStalls { checks: 0, forgiven_at: now, given_up: Vec::new() };
         let of_user = self.0.entry(user).or_insert_with(new);
         of_user.forgive(now);
         if !is_exempt {
@@ -71,8 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_who_keeps_the_device_a_tenth_of_the_time_stays_and_one_who_keeps_it_longer_does_not()
-    {
+    fn a_user_who_stalls_the_device_for_more_than_a_tenth_of_the_time_is_excluded() {
         let (mut stalls, mut now) = (Stalls::default(), Instant::EPOCH);
         for _ in 0..100 {
             now += Duration::from_secs(2);

@@ -69,14 +69,15 @@ impl Tenant {
         self.contexts.values().copied().fold(one, sum)
     }
 
-    pub(super) fn is_ready(&mut self, cq: CompletionQueue) {
+    /// Records that a completion queue has undelivered completions.
+    pub(super) fn mark_ready(&mut self, cq: CompletionQueue) {
         self.ready.insert(cq);
     }
 
     /// Queues an event.
     ///
     /// # Errors
-    /// Too many wait.
+    /// The maximum number of events is undelivered.
     pub(super) fn on_event(&mut self, event: Event) -> Result<(), Corrupt> {
         if self.events.len() >= MAX_EVENTS {
             return Err(Corrupt);
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_process_s_own_memory_will_do() {
+    fn only_the_memory_of_the_attaching_process_is_accepted() {
         let value = Box::new(0x1234_5678_u64);
         let address = (&raw const *value).expose_provenance() as u64;
         let probe = Probe { address, value: *value };

@@ -9,7 +9,7 @@ use crate::engine::Fault;
 use crate::engine::blocking::{self, Stall};
 
 /// The maximum number of work requests taken from one client in a row, for fairness.
-const AT_A_TIME: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 impl Daemon {
     /// Runs one turn without waiting, over `all` addresses or over those in use. Returns `true` if there was work.
@@ -38,7 +38,7 @@ impl Daemon {
     pub(super) fn take_work_of(&mut self, id: ClientId) -> Result<bool, &'static str> {
         let mut record = core::mem::take(&mut self.record);
         let mut taken = Ok(false);
-        for _ in 0..AT_A_TIME {
+        for _ in 0..MAX_REQUESTS {
             let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
             else {
                 break;
@@ -51,7 +51,7 @@ impl Daemon {
                     break;
                 }
             }
-            if let Err(reason) = self.take(id, &record) {
+            if let Err(reason) = self.post(id, &record) {
                 taken = Err(reason);
                 break;
             }
@@ -60,8 +60,11 @@ impl Daemon {
         taken
     }
 
-    /// Posts a work request. The client's library has refused every request that the device refuses.
-    fn take(&mut self, id: ClientId, record: &[u8]) -> Result<(), &'static str> {
+    /// Posts a work request. A correct client's library has refused every request that the device refuses.
+    ///
+    /// # Errors
+    /// The record is invalid, or the queue is not the client's or refuses it; the error is the reason in words.
+    fn post(&mut self, id: ClientId, record: &[u8]) -> Result<(), &'static str> {
         let foreign = "it posted to a queue that is not its own";
         let work = decode(record).ok_or("it posted an invalid work request")?;
         let handle = match work {
@@ -130,7 +133,7 @@ impl Daemon {
             let context = self.host.device.context_of(Handle::CompletionQueue(cq));
             let id = context.and_then(|context| self.contexts.get(&context)).copied();
             if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
-                tenant.is_ready(cq);
+                tenant.mark_ready(cq);
                 self.undelivered.extend(id);
             }
         }

@@ -130,7 +130,7 @@ impl Command {
 
 impl Host {
     /// Executes a process's command; `owner` is the process's memory.
-    pub(crate) fn carry_out(
+    pub(crate) fn execute(
         &mut self,
         now: Instant,
         owner: Owner,

@@ -1,5 +1,5 @@
-//! The operations of the device for the objects. The objects know no more of it than these: it may be in this process,
-//! or in a daemon that is reached over shared memory.
+//! The operations of the device that the objects call. The objects do not depend on its place: this process, or a
+//! daemon that is reached over shared memory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Engine {
     }
 
     /// Executes a command without a result.
-    fn order(&self, command: Command) -> Outcome<()> {
+    fn execute(&self, command: Command) -> Outcome<()> {
         self.control(command).map(|_| ())
     }
 
@@ -51,7 +51,7 @@ impl Engine {
 
     pub(crate) fn close_context(&self, context: Context) -> Outcome<()> {
         self.watch(|watchers| drop(watchers.contexts.remove(&context)))?;
-        self.order(Command::CloseContext(context))
+        self.execute(Command::CloseContext(context))
     }
 
     pub(crate) fn allocate_domain(&self, context: Context) -> Outcome<ProtectionDomain> {
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     pub(crate) fn deallocate_domain(&self, domain: ProtectionDomain) -> Outcome<()> {
-        self.order(Command::DeallocateDomain(domain))
+        self.execute(Command::DeallocateDomain(domain))
     }
 
     pub(crate) fn register(&self, domain: ProtectionDomain, region: Region) -> Outcome<u32> {
@@ -74,11 +74,11 @@ impl Engine {
         place: Option<(u64, u64)>,
         access: Option<Access>,
     ) -> Outcome<()> {
-        self.order(Command::Reregister { key, domain, place, access })
+        self.execute(Command::Reregister { key, domain, place, access })
     }
 
     pub(crate) fn deregister(&self, key: u32) -> Outcome<()> {
-        self.order(Command::Deregister(key))
+        self.execute(Command::Deregister(key))
     }
 
     pub(crate) fn allocate_window(
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     pub(crate) fn deallocate_window(&self, key: u32) -> Outcome<()> {
-        self.order(Command::DeallocateWindow(key))
+        self.execute(Command::DeallocateWindow(key))
     }
 
     pub(crate) fn create_cq(
@@ -106,11 +106,11 @@ impl Engine {
     }
 
     pub(crate) fn resize_cq(&self, cq: CompletionQueue, capacity: u32) -> Outcome<()> {
-        self.order(Command::ResizeCq(cq, capacity))
+        self.execute(Command::ResizeCq(cq, capacity))
     }
 
     pub(crate) fn destroy_cq(&self, cq: CompletionQueue) -> Outcome<()> {
-        self.order(Command::DestroyCq(cq))?;
+        self.execute(Command::DestroyCq(cq))?;
         self.watch(|watchers| drop(watchers.cqs.remove(&cq)))
     }
 
@@ -118,15 +118,15 @@ impl Engine {
         either!(self, way => way.arm_cq(cq, arm))
     }
 
-    /// Passes the next completions to `each`, at most `most`; returns their number. When there is none, runs the
-    /// engine's pending work and checks again.
+    /// Passes the next completions to `each`, at most `max`; returns their number. If there is none, runs the engine's
+    /// pending work and checks again.
     pub(crate) fn poll_cq(
         &self,
         cq: CompletionQueue,
-        most: usize,
+        max: usize,
         each: impl FnMut(Completion),
     ) -> Outcome<usize> {
-        either!(self, way => way.poll_cq(cq, most, each))
+        either!(self, way => way.poll_cq(cq, max, each))
     }
 
     pub(crate) fn create_srq(
@@ -143,7 +143,7 @@ impl Engine {
     }
 
     pub(crate) fn arm_srq(&self, srq: SharedReceiveQueue, limit: u32) -> Outcome<()> {
-        self.order(Command::ArmSrq(srq, limit))
+        self.execute(Command::ArmSrq(srq, limit))
     }
 
     pub(crate) fn post_srq_receive(
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     pub(crate) fn destroy_srq(&self, srq: SharedReceiveQueue) -> Outcome<()> {
-        self.order(Command::DestroySrq(srq))?;
+        self.execute(Command::DestroySrq(srq))?;
         self.watch(|watchers| drop(watchers.srqs.remove(&srq)))
     }
 
@@ -170,7 +170,7 @@ impl Engine {
     }
 
     pub(crate) fn modify_qp(&self, qp: QueuePairNumber, attributes: &Attributes) -> Outcome<()> {
-        self.order(Command::ModifyQp(qp, *attributes))
+        self.execute(Command::ModifyQp(qp, *attributes))
     }
 
     pub(crate) fn query_qp(&self, qp: QueuePairNumber) -> Outcome<(State, Attributes)> {
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     pub(crate) fn destroy_qp(&self, qp: QueuePairNumber) -> Outcome<()> {
-        self.order(Command::DestroyQp(qp))?;
+        self.execute(Command::DestroyQp(qp))?;
         self.watch(|watchers| drop(watchers.qps.remove(&qp)))
     }
 
@@ -219,7 +219,7 @@ impl Engine {
     /// Makes a context send to `peer` from the address in this row of the table.
     pub(crate) fn route(&self, context: Context, peer: IpAddr, row: usize) -> Outcome<()> {
         let row = u32::try_from(row).map_err(|_| crate::errno::EINVAL)?;
-        self.order(Command::Route(context, peer, row))
+        self.execute(Command::Route(context, peer, row))
     }
 }
 

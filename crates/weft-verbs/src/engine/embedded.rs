@@ -1,5 +1,5 @@
 //! The embedded engine: the device in this process, over its own sockets. The thread that calls a verb runs the engine;
-//! otherwise a sleeping thread wakes for it: a program that never polls still answers READs.
+//! otherwise a sleeping thread wakes to run it, so that a program that never polls still answers READs.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +19,8 @@ use super::{Host, OWNER, Settings, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
 
-/// Number of packets taken in glances for the one that a program waits for, before a full turn.
-const GLANCE: u32 = 16;
+/// Maximum number of glances in a poll, each at one packet of each neighbour, before a full turn.
+const MAX_GLANCES: u32 = 16;
 
 /// One device and its sockets.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Embedded {
         })
     }
 
-    /// Returns the descriptors that a child must close: it would keep the parent's port for as long as it lives, and
-    /// hide the parent's end from its peers.
+    /// Returns the descriptors that a child must close: open ones would occupy the parent's port for as long as the
+    /// child lives, and hide the parent's end from its peers.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         self.host.lock().map_or_else(|_| Vec::new(), |host| host.descriptors())
     }
@@ -80,7 +80,7 @@ impl Embedded {
     }
 
     /// Wakes the thread if it would sleep past the next timeout.
-    fn rouse(&self, host: &Host) {
+    fn wake_if_due(&self, host: &Host) {
         if self.pace.oversleeps(|| host.next_due()) {
             self.wake();
         }
@@ -98,12 +98,12 @@ impl Embedded {
         let outcome = act(&mut host, now);
         host.transmit(now);
         host.deliver();
-        self.rouse(&host);
+        self.wake_if_due(&host);
         outcome
     }
 
     pub(super) fn control(&self, command: &Command) -> Outcome<Reply> {
-        self.act(|host, now| host.carry_out(now, OWNER, command))
+        self.act(|host, now| host.execute(now, OWNER, command))
     }
 
     pub(super) fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {
@@ -129,7 +129,7 @@ impl Embedded {
     pub(super) fn poll_cq(
         &self,
         cq: CompletionQueue,
-        most: usize,
+        max: usize,
         mut each: impl FnMut(Completion),
     ) -> Outcome<usize> {
         let mut host = self.host()?;
@@ -137,7 +137,7 @@ impl Embedded {
         self.pace.polls(now);
         let mut take = |host: &mut Host| -> Outcome<usize> {
             let mut taken = 0;
-            while taken < most
+            while taken < max
                 && let Some(completion) = host.device.poll_cq(cq)?
             {
                 each(completion);
@@ -152,7 +152,7 @@ impl Embedded {
             host.watch_rings();
         }
         let mut glance = 0;
-        while glances && taken == 0 && glance < GLANCE && host.glance(now) {
+        while glances && taken == 0 && glance < MAX_GLANCES && host.glance(now) {
             glance += 1;
             taken = take(&mut host)?;
         }
@@ -162,7 +162,7 @@ impl Embedded {
             taken = take(&mut host)?;
         }
         self.pace.found(taken > 0);
-        self.rouse(&host);
+        self.wake_if_due(&host);
         Ok(taken)
     }
 

@@ -67,10 +67,11 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Removes and returns the events that fit, in order: for objects that are destroyed or move to another queue.
-    pub(crate) fn take(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
+    /// Removes and returns the events for which `matches` returns `true`, in order. The callers are objects that are
+    /// destroyed or move to another queue.
+    pub(crate) fn take(&self, matches: impl Fn(&T) -> bool) -> Vec<T> {
         let mut entries = self.entries();
-        let (taken, kept): (Vec<_>, Vec<_>) = entries.drain(..).partition(fits);
+        let (taken, kept): (Vec<_>, Vec<_>) = entries.drain(..).partition(matches);
         entries.extend(kept);
         taken.iter().for_each(|_| self.discount());
         taken
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_descriptor_counts_what_waits() {
+    fn the_descriptor_counts_the_queued_events() {
         let queue = EventQueue::open().unwrap();
         fcntl_setfl(&queue.count, OFlags::NONBLOCK).unwrap();
         let nothing = |queue: &EventQueue<u32>| {

@@ -8,8 +8,8 @@ use std::{ptr, sync::Once};
 
 use super::CURRENT;
 
-/// Maximum number of descriptors that a child closes: it would keep the parent's port for as long as it lives, and hide
-/// the parent's end from its peers.
+/// Maximum number of descriptors that a child closes. A child that kept them open would occupy the parent's port for as
+/// long as it lives, and hide the parent's end from its peers.
 const MAX_HELD: usize = 320;
 
 const NONE: i32 = -1;

@@ -120,7 +120,8 @@ impl Links {
         link.senders.is_some() && link.idle < QUIET_AFTER
     }
 
-    /// Returns the address from which a context sends to `peer`.
+    /// Returns the address from which a context sends to `peer`; `peer` itself if this host has no address of its
+    /// family.
     #[inline]
     pub(crate) fn source_for(&self, context: Option<Context>, peer: IpAddr) -> IpAddr {
         self.index_for(context, peer).map_or(peer, |index| self.links[index].ip)
@@ -128,8 +129,8 @@ impl Links {
 
     #[inline]
     fn index_for(&self, context: Option<Context>, peer: IpAddr) -> Option<usize> {
-        if let Some((who, to, index)) = self.latest.get()
-            && (who, to) == (context, peer)
+        if let Some((of, to, index)) = self.latest.get()
+            && (of, to) == (context, peer)
         {
             return Some(index);
         }
@@ -190,15 +191,15 @@ impl Links {
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len) + wrap.len();
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
-        let mut laid = Ok(());
+        let mut written = Ok(());
         senders.outbox.push(&transmit.to, path, size, |out| {
-            laid = lay(transmit, source, wrap.inside_mut(0, out));
-            match laid {
+            written = write_packet(transmit, source, wrap.inside_mut(0, out));
+            match written {
                 Ok(()) => seals.seal(wrap, 0, out),
                 Err(_) => out.fill(0),
             }
         });
-        laid
+        written
     }
 
     /// Returns the number of packets that the kernel can take. If several addresses are used, a full one does not hold
@@ -298,7 +299,7 @@ impl Link {
 }
 
 /// Writes a packet to `out`.
-fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fault> {
+fn write_packet(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fault> {
     let mut len = transmit.packet.emit(out);
     if let Some(header) = &transmit.rdma {
         len += header.emit(&mut out[len..]);
@@ -330,7 +331,7 @@ mod tests {
 
     /// A hostile process names a host before another does, from an address that gets no answers.
     #[test]
-    fn from_where_a_context_speaks_to_a_host_is_its_own_affair() {
+    fn a_route_of_one_context_does_not_affect_another() {
         let (mut links, peer) = (links(), address(9));
         let [hostile, honest] = [Context(1), Context(2)];
         links.route(hostile, peer, 1).unwrap();
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn no_context_and_no_stranger_fills_the_table() {
+    fn neither_a_context_nor_an_unknown_host_fills_the_tables() {
         let mut links = links();
         let host = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
         for number in 0..MAX_ROUTES {

@@ -17,8 +17,8 @@ use super::blocking;
 /// The owner of this process's memory.
 pub(crate) const OWNER: Owner = Owner::Host(0);
 
-/// Returns the owner of another process's memory. The descriptor is of its `/proc/self/mem`: it refers for ever to the
-/// memory that the process had when it opened it, even if the process's ID or program changes.
+/// Returns the owner of another process's memory. The descriptor is of its `/proc/self/mem`: it refers to the memory
+/// that the process had when it opened it, even if the process's ID or program changes.
 pub(crate) fn owner_of(memory: BorrowedFd<'_>) -> Owner {
     Owner::Guest(memory.as_raw_fd().cast_unsigned())
 }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_where_they_belong() {
+    fn bytes_are_written_to_and_read_from_their_place() {
         let mut there = [0; 5];
         write(place_of(&mut there), Payload::of(b"hello")).unwrap();
         assert_eq!(&there, b"hello");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_give_what_was_there_aligned_or_not() {
+    fn atomics_return_the_former_value_aligned_or_not() {
         let mut words = [0_u64; 3];
         for skip in [0, 3] {
             let address = words.as_mut_ptr().expose_provenance() as u64 + skip;
@@ -328,7 +328,7 @@ mod tests {
 
     /// The same memory, accessed like another process's.
     #[test]
-    fn memory_of_others_is_reached_through_their_file_and_what_is_not_there_is_a_fault() {
+    fn memory_of_other_processes_is_accessed_through_their_file_and_unmapped_memory_is_a_fault() {
         let file = std::fs::File::options().read(true).write(true).open("/proc/self/mem").unwrap();
         let owner = owner_of(file.as_fd());
         let mut there = 5_u64.to_ne_bytes();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_header_says_who_sent_to_whom() {
+    fn a_route_header_has_the_source_and_the_destination() {
         let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let bytes = route_header(a, b, 100);
         let packet = [&bytes[20..], &[0; 100]].concat();

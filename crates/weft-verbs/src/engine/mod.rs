@@ -175,8 +175,8 @@ impl Host {
         let device = device.sharing_host(share).sharing_ports();
         let device = if is_on { device.keeping_forgotten() } else { device };
         // A capture shows only packets on the network.
-        let seen = std::env::var_os("WEFT_CAPTURE").is_some();
-        let neighbours = if neighbours && settings.same_host != Some(false) && !seen {
+        let captures = std::env::var_os("WEFT_CAPTURE").is_some();
+        let neighbours = if neighbours && settings.same_host != Some(false) && !captures {
             Neighbours::open(port, addresses).map_err(Errno::from)?
         } else {
             Neighbours::none().map_err(Errno::from)?
@@ -273,8 +273,8 @@ fn burst(mtu: u32) -> u16 {
     u16::try_from(BURST / mtu.saturating_sub(IPV4_UDP).max(1)).unwrap_or(u16::MAX)
 }
 
-/// Returns the round-trip time on a link that is slower than the transport's default for Ethernet: there a burst to one
-/// path matters.
+/// Returns the base round-trip time on a link of this rate: it includes the serialization delay of a burst to one path,
+/// which matters on links slower than the transport's default for Ethernet.
 fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
     let burst = ByteCount(u64::from(set.spray_unit) * u64::from(mtu));
     set.base_rtt + rate.serialization_delay(burst)
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_is_what_was_set() {
+    fn the_transport_has_the_values_of_the_settings() {
         let address = Address { ip: [10, 0, 0, 1].into(), interface: 1, mtu: 1_500 };
         let set = |pairs: &[(&str, &str)]| {
             let mut settings = TransportSettings::default();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_packets_are_fewer_to_a_burst() {
+    fn a_burst_has_fewer_of_longer_packets() {
         assert_eq!([1_500, 4_200, 9_000].map(burst), [44, 15, 7]);
         // `AgentConfig::ethernet` has the value for ordinary packets.
         assert_eq!(AgentConfig::ethernet(1).spray_unit, burst(1_500));

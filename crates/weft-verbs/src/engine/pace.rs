@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_polls_and_watches_its_memory_by_turns_is_not_left_alone() {
+    fn a_program_that_alternates_between_polling_and_watching_memory_is_not_left_alone() {
         let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
         for _ in 0..10 {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_gets_a_processor_for_a_part_of_the_time_polls_for_all_of_that() {
+    fn polling_is_measured_against_the_processor_time_of_the_program() {
         let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
         let mut work = Duration::ZERO;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_takes_in_what_the_thread_wakes_for_is_left_alone() {
+    fn a_program_that_handles_the_packets_that_wake_the_thread_is_left_alone() {
         let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let now = Instant::from_nanos(1_000_000);
         let mut wake = |polled: bool| {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_is_woken_for_what_is_due_before_it_would_wake() {
+    fn the_thread_is_woken_for_an_earlier_timeout() {
         let (pace, now) = (Pace::default(), Instant::from_nanos(1_000_000));
         assert!(!pace.oversleeps(|| Some(now)), "awake");
         pace.sleep(now, false);

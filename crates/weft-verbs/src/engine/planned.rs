@@ -29,9 +29,9 @@ impl Planned {
         let rows = read.and_then(|text| read_port_csv(&text).map_err(|error| error.to_string()));
         match rows {
             Ok(rows) => Ok(Self::new(rows)),
-            Err(why) => {
+            Err(reason) => {
                 // The program gets only an error number, which does not name the cause.
-                eprintln!("weft: {FILE}={}: {why}", file.display());
+                eprintln!("weft: {FILE}={}: {reason}", file.display());
                 Err(Errno(libc::EINVAL))
             }
         }
@@ -52,7 +52,7 @@ impl Planned {
     /// Returns the number of paths with which a connection uses all planned ports; `None` without a plan.
     pub(crate) fn paths(&self) -> Option<u16> {
         let counts = self.0.values().flat_map(BTreeMap::values).map(Vec::len);
-        counts.max().and_then(|most| u16::try_from(most).ok())
+        counts.max().and_then(|count| u16::try_from(count).ok())
     }
 
     /// Returns the plan for packets from this address.

@@ -14,16 +14,16 @@ use super::pace::Evaluator;
 use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
 
-/// The maximum sleep.
+/// The maximum sleep of the thread.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
 
 /// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
-/// The maximum time between checks of the device while it naps.
+/// The maximum time between checks of the device while the thread naps.
 const MAX_NAPS: Duration = Duration::from_millis(10);
 
-/// The time for which it yields to a thread of the program that waits for the device.
+/// The time for which the thread yields to a thread of the program that waits for the device.
 const YIELD_TIME: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
@@ -132,7 +132,7 @@ fn work_of_others() -> Duration {
     Duration::from_nanos(all.as_nanos().saturating_sub(own.as_nanos()))
 }
 
-/// Sleeps until there may be work. Returns `true` if it was woken by a descriptor.
+/// Sleeps until there may be work. Returns `true` if the program woke the thread.
 fn rest(engine: &Embedded, sleep: &Sleep) -> bool {
     let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
     let polled = if sleep.ignores_packets { 1 } else { 2 };

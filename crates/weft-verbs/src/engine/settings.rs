@@ -12,7 +12,7 @@ use weft_units::ByteCount;
 
 use crate::errno::{Errno, Outcome};
 
-/// The allowed values, bytes: less than one packet of the same host would hold nothing, more is no limit.
+/// The allowed values, bytes. Less than the longest packet of a neighbour would hold nothing; more would limit nothing.
 const HELD: RangeInclusive<u64> = 64 << 10..=1 << 40;
 
 /// Limits of out-of-order payload that the device holds for peers. `None` is the default.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_spoken_to_over_the_network_where_that_is_said() {
+    fn variables_are_read_and_invalid_values_refused() {
         assert_eq!(read(SAME_HOST, ""), Ok(Settings::default()));
         for (value, same_host) in [("on", true), (" off ", false)] {
             assert_eq!(

@@ -14,7 +14,7 @@ use weft_units::Instant;
 use crate::device::NAME;
 
 /// Maximum number of published rows of paths: 32 connections of 128 paths.
-const PATHS: usize = 4096;
+const MAX_PATHS: usize = 4096;
 
 /// The published state of a device.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Opens the board. Returns `None` if it is switched off or fails: a device without one works like any other.
+    /// Opens the board. Returns `None` if it is switched off or fails: the device works without one.
     pub(crate) fn open(
         address: Option<std::net::IpAddr>,
         transport: &str,
@@ -84,9 +84,9 @@ impl Shown {
             });
             let connections: Vec<ConnectionRecord> =
                 all.iter().map(|of| connection(of, seals)).collect();
-            draft.push(&about(device, &connections, seals.counters(), transport));
+            draft.push(&device_record(device, &connections, seals.counters(), transport));
             connections.iter().for_each(|of| draft.push(of));
-            all.iter().flat_map(paths).take(PATHS).for_each(|path| draft.push(&path));
+            all.iter().flat_map(paths).take(MAX_PATHS).for_each(|path| draft.push(&path));
         });
         self.pace.wrote(now, weft_stat::now());
     }
@@ -100,7 +100,7 @@ fn activity(device: &Device) -> u64 {
     packets + rest + ((device.connection_count() as u64) << 48)
 }
 
-fn about(
+fn device_record(
     device: &Device,
     connections: &[ConnectionRecord],
     seals: SealCounters,

@@ -83,8 +83,9 @@ const RATES: &[(u32, c_int, c_int)] = &[
     (24, 0, 1_275_000),
 ];
 
-fn rate(is_it: impl Fn(&(u32, c_int, c_int)) -> bool) -> Option<(u32, c_int, c_int)> {
-    RATES.iter().copied().find(|rate| is_it(rate))
+/// Returns the first row of [`RATES`] that `matches`.
+fn rate(matches: impl Fn(&(u32, c_int, c_int)) -> bool) -> Option<(u32, c_int, c_int)> {
+    RATES.iter().copied().find(|rate| matches(rate))
 }
 
 #[unsafe(no_mangle)]
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_numbers_go_both_ways() {
+    fn rates_are_converted_to_numbers_and_back() {
         for &(number, multiple, mbps) in RATES {
             assert_eq!((ibv_rate_to_mbps(number), mbps_to_ibv_rate(mbps)), (mbps, number));
             let expected = if multiple == 0 { (-1, 0) } else { (multiple, number) };

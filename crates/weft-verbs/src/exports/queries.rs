@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn query_port(
 }
 
 /// # Safety
-/// `attributes` has room for the structure without `link_layer`, as it once was.
+/// `attributes` has room for the fields before `link_layer`: older programs have no more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -136,16 +136,16 @@ unsafe extern "C" fn _ibv_query_gid_ex(
 }
 
 /// # Safety
-/// `to` has room for `most` entries of `len` bytes.
+/// `to` has room for `capacity` entries of `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _ibv_query_gid_table(
     _context: *mut ibv_context,
     to: *mut ibv_gid_entry,
-    most: usize,
+    capacity: usize,
     _flags: u32,
     len: usize,
 ) -> isize {
-    if most < DEVICE.addresses.len() {
+    if capacity < DEVICE.addresses.len() {
         return -(libc::EINVAL as isize);
     }
     for (row, address) in DEVICE.addresses.iter().enumerate() {

@@ -18,8 +18,8 @@ const fn opcode(kind: WorkKind) -> u32 {
     }
 }
 
-/// The kind of the header before a datagram. RoCE has no service levels, and adapters use that field for this; UCX
-/// drops a datagram whose header is of another kind than the field states.
+/// The values of `sl` in a datagram's completion: the kind of the network header before the datagram. RoCE has no
+/// service levels, and adapters use the field for the kind; UCX drops a datagram whose header is of another kind.
 const ROCE_V2_IPV6: u8 = 1;
 const ROCE_V2_IPV4: u8 = 2;
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_s_completion_says_where_it_came_from() {
+    fn a_datagram_s_completion_has_its_source() {
         let address = ([10, 0, 0, 1], 0x5000).into();
         let completion = Completion {
             wr_id: 7,

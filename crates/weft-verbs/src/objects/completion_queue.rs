@@ -46,9 +46,10 @@ struct Wanted {
     comp_vector: u32,
 }
 
-/// Returns the capacity of a queue for a request of `cqe`: more, because hardware rounds up and programs rely on it.
-/// `ib_send_lat -e` asks for one, and has two completions when an ACK comes after its peer's answer.
-fn places(cqe: u32) -> u32 {
+/// Returns the capacity of a queue for which a program requests `cqe` entries: the next higher power of two up to the
+/// limit, because hardware rounds up and programs rely on it. `ib_send_lat -e` requests one entry, and has two
+/// completions when an ACK comes after its peer's answer. A request above the limit is returned as it is.
+fn capacity_of(cqe: u32) -> u32 {
     let rounded = cqe.saturating_add(1).checked_next_power_of_two();
     rounded.map_or(cqe, |rounded| rounded.min(limits::CQE.cast_unsigned()).max(cqe))
 }
@@ -65,13 +66,13 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
     }
     // SAFETY: all-zero bytes are valid for pointers, nullable functions and numbers.
     let zero: ibv_cq_ex = unsafe { core::mem::zeroed() };
-    let places = places(wanted.cqe);
+    let capacity = capacity_of(wanted.cqe);
     let base = ibv_cq {
         context: wanted.context,
         channel: wanted.channel,
         cq_context: wanted.cq_context,
         handle: 0,
-        cqe: c_int::try_from(places).map_err(|_| EINVAL)?,
+        cqe: c_int::try_from(capacity).map_err(|_| EINVAL)?,
         ..zero.base
     };
     let queue = CompletionQueue {
@@ -92,7 +93,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
         channel: channel.map(|channel| channel.queue.clone()),
         ..opened.watcher(public.expose_provenance())
     };
-    let made = opened.engine.create_cq(opened.number, places, watcher);
+    let made = opened.engine.create_cq(opened.number, capacity, watcher);
     let Ok(made) = made.inspect_err(|_| {
         // SAFETY: it was published above, and no program has it.
         drop(unsafe { CompletionQueue::take(public) });
@@ -158,8 +159,8 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     })
 }
 
-/// Enough time to connect to the same process, to send it datagrams and to get them acknowledged, also through a
-/// daemon.
+/// The time for which a queue that shrinks is polled first: enough to connect to the same process, to send it datagrams
+/// and to get them acknowledged, also through a daemon.
 const BEFORE_SHRINKING: Duration = Duration::from_millis(10);
 
 /// # Safety
@@ -167,20 +168,20 @@ const BEFORE_SHRINKING: Duration = Duration::from_millis(10);
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     number(|| {
-        let places = places(u32::try_from(cqe).map_err(|_| EINVAL)?);
+        let capacity = capacity_of(u32::try_from(cqe).map_err(|_| EINVAL)?);
         // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
-        // Completions that arrive by then count: to shrink a queue takes hardware longer than to send to itself.
+        // Completions that arrive by then count too: hardware takes longer to shrink a queue than to send to itself.
         // SAFETY: guaranteed by the caller.
-        let shrinks = places < unsafe { (*cq).cqe }.cast_unsigned();
+        let shrinks = capacity < unsafe { (*cq).cqe }.cast_unsigned();
         let until = Clock.now() + BEFORE_SHRINKING;
         while shrinks && Clock.now() < until {
             queue.opened.engine.poll_cq(queue.number, 0, |_| ())?;
             std::thread::yield_now();
         }
-        queue.opened.engine.resize_cq(queue.number, places)?;
+        queue.opened.engine.resize_cq(queue.number, capacity)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { (*cq).cqe = places.cast_signed() };
+        unsafe { (*cq).cqe = capacity.cast_signed() };
         Ok(())
     })
 }
@@ -210,14 +211,14 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 /// # Safety
-/// `cq` exists, and `to` has room for `most` completions.
-pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
+/// `cq` exists, and `to` has room for `max` completions.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, to: *mut ibv_wc) -> c_int {
     count(|| {
-        let most = usize::try_from(most).map_err(|_| EINVAL)?;
+        let max = usize::try_from(max).map_err(|_| EINVAL)?;
         // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
         let mut next = to;
-        let taken = queue.opened.engine.poll_cq(queue.number, most, |completion| {
+        let taken = queue.opened.engine.poll_cq(queue.number, max, |completion| {
             // SAFETY: the number is at most the caller's room.
             unsafe {
                 next.write(wc(&completion));
@@ -344,12 +345,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_has_a_place_more_than_was_asked_for_up_to_the_limit() {
-        assert_eq!([0, 1, 2, 3, 100].map(places), [1, 2, 4, 4, 128]);
-        let most = limits::CQE.cast_unsigned();
+    fn a_queue_has_more_entries_than_requested_up_to_the_limit() {
+        assert_eq!([0, 1, 2, 3, 100].map(capacity_of), [1, 2, 4, 4, 128]);
+        let limit = limits::CQE.cast_unsigned();
         assert_eq!(
-            [most - 1, most, most + 1, u32::MAX].map(places),
-            [most, most, most + 1, u32::MAX]
+            [limit - 1, limit, limit + 1, u32::MAX].map(capacity_of),
+            [limit, limit, limit + 1, u32::MAX]
         );
     }
 }

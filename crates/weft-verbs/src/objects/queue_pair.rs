@@ -40,7 +40,7 @@ unsafe impl Object for QueuePair {
 }
 
 /// Minimum size of inline data that every queue pair accepts, bytes.
-const LEAST_INLINE: u32 = 64;
+const MIN_INLINE: u32 = 64;
 
 /// The parameters of a new queue pair.
 struct Wanted<'a> {
@@ -83,7 +83,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
     // Some programs post this much inline data without reserving it: hardware grants it.
-    cap.max_inline_data = cap.max_inline_data.max(LEAST_INLINE);
+    cap.max_inline_data = cap.max_inline_data.max(MIN_INLINE);
     // SAFETY: guaranteed by the caller.
     let request = unsafe {
         QueuePairRequest {
@@ -393,12 +393,13 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
-/// For the connection manager: returns nonzero if a connected queue pair of this process has unsent requests, or
-/// completions that wait to be polled. Identified by number, because it may be destroyed meanwhile.
+/// Returns 1 if a connected queue pair of this process has unsent requests, or completions that wait to be polled;
+/// otherwise 0. The connection manager calls it. The queue pair is identified by number, because it may be destroyed
+/// meanwhile.
 #[unsafe(no_mangle)]
 extern "C" fn weft_has_unseen(qp_num: u32) -> c_int {
-    let seen = Engine::current().and_then(|engine| engine.has_unseen(QueuePairNumber(qp_num)));
-    seen.is_ok_and(|unseen| unseen).into()
+    let unseen = Engine::current().and_then(|engine| engine.has_unseen(QueuePairNumber(qp_num)));
+    unseen.is_ok_and(|unseen| unseen).into()
 }
 
 /// Returns 0: bytes of different messages, and of one message except the last, may arrive in any order.

@@ -67,7 +67,11 @@ unsafe fn register(
     Ok(MemoryRegion { public: Shared::new(public), opened: domain.opened.clone() }.publish())
 }
 
-/// Returns a range as integers: from here on memory is identified by number.
+/// Checks that a range is mapped. Returns its address and its length, bytes: from here on memory is identified by
+/// number.
+///
+/// # Errors
+/// `EFAULT` if a part of it is not mapped.
 fn place(addr: *mut c_void, length: usize) -> Outcome<(u64, u64)> {
     let address = addr.expose_provenance();
     if !is_mapped(address, length) {
@@ -182,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_not_there_is_found_out() {
+    fn unmapped_memory_is_detected() {
         let bytes = [0_u8; 100];
         let address = bytes.as_ptr().expose_provenance();
         assert!(is_mapped(address, bytes.len()));

@@ -97,8 +97,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
             return Err(EINVAL);
         }
         // SAFETY: guaranteed by the caller.
-        let shown = unsafe { bind_of(&bind.bind_info)? };
-        let operation = Operation::BindWindow { window: window.handle, key: None, bind: shown };
+        let binding = unsafe { bind_of(&bind.bind_info)? };
+        let operation = Operation::BindWindow { window: window.handle, key: None, bind: binding };
         let request = SendRequest {
             signaled: bind.send_flags & send_flag::SIGNALED != 0,
             fence: bind.send_flags & send_flag::FENCE != 0,

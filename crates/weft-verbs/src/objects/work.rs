@@ -24,8 +24,8 @@ const INLINE_PIECES: usize = 4;
 
 /// The scatter/gather elements of a request.
 enum Pieces {
-    Few([Sge; INLINE_PIECES], usize),
-    Many(Vec<Sge>),
+    Inline([Sge; INLINE_PIECES], usize),
+    Heap(Vec<Sge>),
 }
 
 impl Pieces {
@@ -42,22 +42,25 @@ impl Pieces {
             Sge { address: addr, length, lkey }
         };
         if count > INLINE_PIECES {
-            return Ok(Self::Many((0..count).map(piece).collect()));
+            return Ok(Self::Heap((0..count).map(piece).collect()));
         }
-        let mut few = [Sge { address: 0, length: 0, lkey: 0 }; INLINE_PIECES];
-        few[..count].iter_mut().enumerate().for_each(|(index, to)| *to = piece(index));
-        Ok(Self::Few(few, count))
+        let mut inline = [Sge { address: 0, length: 0, lkey: 0 }; INLINE_PIECES];
+        inline[..count].iter_mut().enumerate().for_each(|(index, to)| *to = piece(index));
+        Ok(Self::Inline(inline, count))
     }
 
     fn as_slice(&self) -> &[Sge] {
         match self {
-            Self::Few(few, count) => &few[..*count],
-            Self::Many(many) => many,
+            Self::Inline(inline, count) => &inline[..*count],
+            Self::Heap(pieces) => pieces,
         }
     }
 }
 
-/// Appends bytes of the program's memory as inline data, up to the maximum.
+/// Appends bytes of the program's memory as inline data.
+///
+/// # Errors
+/// `EINVAL` if the request would have more than the maximum.
 ///
 /// # Safety
 /// `from` has `len` bytes.
@@ -74,8 +77,11 @@ pub(super) unsafe fn take_inline(to: &mut Vec<u8>, from: *const u8, len: usize) 
 
 /// Returns the destination of a datagram.
 ///
+/// # Errors
+/// `EINVAL` if `ah` is null.
+///
 /// # Safety
-/// `ah` exists.
+/// `ah` is null or exists.
 pub(super) unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Outcome<Datagram> {
     if ah.is_null() {
         return Err(EINVAL);
@@ -85,6 +91,11 @@ pub(super) unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Outcom
     Ok(Datagram { address: address_of(ip, qpn), qp: QueuePairNumber(qpn), qkey })
 }
 
+/// Returns the operation of a request.
+///
+/// # Errors
+/// `EINVAL` for an unknown opcode or an invalid binding.
+///
 /// # Safety
 /// The request's fields match its opcode.
 unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
@@ -92,7 +103,7 @@ unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
     // SAFETY: these are numbers, whose bytes are always valid.
     let (rdma, atomic) = unsafe { (request.wr.rdma, request.wr.atomic) };
     let remote = Remote { address: rdma.remote_addr, rkey: rdma.rkey };
-    let word_of = Remote { address: atomic.remote_addr, rkey: atomic.rkey };
+    let atomic_remote = Remote { address: atomic.remote_addr, rkey: atomic.rkey };
     Ok(match request.opcode {
         wr_opcode::RDMA_WRITE => Operation::Write(remote),
         wr_opcode::RDMA_WRITE_WITH_IMM => Operation::WriteWithImmediate(remote, word),
@@ -102,11 +113,11 @@ unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
         wr_opcode::ATOMIC_CMP_AND_SWP => {
             let (compare, swap) = (atomic.compare_add, atomic.swap);
             let operation = AtomicOperation::CompareSwap { compare, swap };
-            Operation::Atomic { remote: word_of, operation }
+            Operation::Atomic { remote: atomic_remote, operation }
         }
         wr_opcode::ATOMIC_FETCH_AND_ADD => {
             let operation = AtomicOperation::FetchAdd { add: atomic.compare_add };
-            Operation::Atomic { remote: word_of, operation }
+            Operation::Atomic { remote: atomic_remote, operation }
         }
         wr_opcode::LOCAL_INV => Operation::LocalInvalidate(request.imm_data),
         wr_opcode::SEND_WITH_INV => Operation::SendWithInvalidate(request.imm_data),

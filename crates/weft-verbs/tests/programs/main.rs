@@ -45,8 +45,8 @@ fn ibv_devinfo_describes_it() {
 }
 
 #[test]
-fn a_variable_that_cannot_be_is_named_once_and_the_device_not_opened() {
-    for (name, value, can_be) in [
+fn an_invalid_variable_is_named_once_and_the_device_is_not_opened() {
+    for (name, value, allowed) in [
         ("WEFT_MTU", "jumbo", "bytes from 1280 to 9000"),
         ("WEFT_PATHS", "0", "paths from 1 to 4096"),
         ("WEFT_LINE_RATE", "200", "a rate from 1Mbps to 1000Gbps"),
@@ -57,7 +57,7 @@ fn a_variable_that_cannot_be_is_named_once_and_the_device_not_opened() {
         let output = String::from_utf8_lossy(&refused.stderr);
         let ours: Vec<&str> = output.lines().filter(|line| line.starts_with("weft: ")).collect();
         let [why] = ours[..] else { panic!("{output}") };
-        assert!(why.contains(&format!("{name}={value}")) && why.contains(can_be), "{why}");
+        assert!(why.contains(&format!("{name}={value}")) && why.contains(allowed), "{why}");
     }
 }
 

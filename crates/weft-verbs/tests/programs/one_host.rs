@@ -37,7 +37,7 @@ fn rc_pingpong() {
 }
 
 #[test]
-fn rc_pingpong_validates_what_it_gets() {
+fn rc_pingpong_validates_the_received_data() {
     pingpong("ibv_rc_pingpong -c -s 1000000 -n 20");
 }
 

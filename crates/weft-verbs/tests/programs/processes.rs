@@ -27,7 +27,7 @@ fn run_c_with(name: &str, equip: impl FnOnce(&mut Command)) {
 }
 
 #[test]
-fn what_is_in_use_is_not_destroyed() {
+fn objects_in_use_are_not_destroyed() {
     run_c("order.c");
 }
 
@@ -42,12 +42,12 @@ fn threads_share_a_device() {
 }
 
 #[test]
-fn who_sleeps_or_only_watches_memory_is_served() {
+fn processes_that_sleep_or_watch_memory_are_served() {
     run_c("asleep.c");
 }
 
 #[test]
-fn memory_is_reached_while_its_process_is_stopped_and_not_after_it_took_it_away() {
+fn memory_is_accessed_while_its_process_is_stopped_until_it_is_revoked() {
     run_c("one_sided.c");
 }
 
@@ -106,7 +106,7 @@ fn spawn(command: &mut Command) -> Child {
 
 /// Neighbours communicate through shared memory; processes without mutual access communicate all the same.
 #[test]
-fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
+fn neighbours_use_shared_memory_and_other_processes_udp() {
     let strangers: [(&str, &[&str]); 2] = [
         ("another user", &["setpriv", "--reuid=65534", "--clear-groups"]),
         ("another namespace of processes", &["unshare", "--pid", "--fork", "--kill-child"]),
@@ -115,12 +115,12 @@ fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
     alone(|| {
         assert!(shares_memory(&library.0, &["env"]), "neighbours");
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-        for (who, prefix) in strangers {
+        for (kind, prefix) in strangers {
             if !is_root {
-                weft_testkit::skip(who, "cannot become that (run as root)");
+                weft_testkit::skip(kind, "cannot become that (run as root)");
                 continue;
             }
-            assert!(!shares_memory(&library.0, prefix), "{who}");
+            assert!(!shares_memory(&library.0, prefix), "{kind}");
         }
     });
 }
@@ -142,10 +142,10 @@ fn shares_memory(library: &Path, prefix: &[&str]) -> bool {
     maps.contains("weft-channel")
 }
 
-/// Waits until `is_so`, or fails when the program ends or half a minute has passed.
-fn until(program: &mut Child, is_so: impl Fn(&Child) -> bool) {
+/// Waits until `condition`, or fails when the program ends or half a minute has passed.
+fn until(program: &mut Child, condition: impl Fn(&Child) -> bool) {
     let began = Instant::now();
-    while !is_so(program) {
+    while !condition(program) {
         assert!(program.try_wait().unwrap().is_none(), "it ended: {}", until_its_end(program));
         assert!(began.elapsed() < Duration::from_secs(30));
         std::thread::yield_now();

@@ -21,7 +21,7 @@ impl Stage for TwoHosts {
     }
 }
 
-/// Returns two hosts, or `None` after printing the reason. Labs run one at a time.
+/// Returns two hosts, or `None` after printing the reason. Labs are set up one at a time.
 pub(crate) fn two_hosts(test: &str) -> Option<TwoHosts> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

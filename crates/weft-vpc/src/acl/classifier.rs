@@ -36,6 +36,7 @@ pub(crate) enum Upper {
     },
     /// The header is in another fragment.
     Elsewhere,
+    /// The protocol has no fields that rules match.
     Nothing,
 }
 
@@ -127,8 +128,8 @@ struct Key {
 }
 
 impl Key {
-    /// Returns a hash by folded multiplication. Only the operator chooses the table's keys, so no attacker can
-    /// lengthen its chains.
+    /// Returns a hash by folded multiplication with 2^64 divided by the golden ratio. Only the operator chooses the
+    /// table's keys, so no attacker can lengthen its chains.
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     fn hash(&self) -> u64 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -150,6 +151,7 @@ fn word(address: IpAddr) -> u128 {
     }
 }
 
+/// Returns the first `bits` bits of a word; the others are zero.
 const fn cut(word: u128, bits: u8) -> u128 {
     if bits == 0 { 0 } else { word & (u128::MAX << (128 - bits)) }
 }
@@ -178,12 +180,12 @@ struct ByPort {
     entries: Vec<Vec<u32>>,
 }
 
-/// Largest number of entries that a linear search visits faster than bisection does.
+/// Maximum number of entries of a bucket for which a linear search is faster than bisection.
 const MAX_LINEAR_ENTRIES: usize = 8;
 
 impl ByPort {
-    /// Returns `None` if the ranges would take much more memory than the entries: only lists that match source
-    /// ports under overlapping ranges of destination ports do.
+    /// Builds the ranges for the entries in `list`. Returns `None` if the ranges would take much more memory than the
+    /// entries: only lists that match source ports under overlapping ranges of destination ports do.
     fn build(list: &[u32], entries: &[Entry]) -> Option<Self> {
         // The ports at which entries begin and end: between two of them the set of entries does not change.
         let mut changes: BTreeMap<u16, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
@@ -195,23 +197,23 @@ impl ByPort {
                 changes.entry(after).or_default().1.push(index);
             }
         }
-        let mut room = 16 * list.len() + 1024;
+        let mut budget = 16 * list.len() + 1024;
         let mut built = Self { starts: Vec::new(), entries: Vec::new() };
-        let mut holding = BTreeSet::new();
+        let mut covering = BTreeSet::new();
         for (start, (begin, end)) in changes {
-            holding.extend(begin);
+            covering.extend(begin);
             end.iter().for_each(|index| {
-                holding.remove(index);
+                covering.remove(index);
             });
             let mut range = Vec::new();
-            for &index in &holding {
+            for &index in &covering {
                 range.push(index);
                 // An entry after one that matches every remaining packet cannot be first.
                 let entry = &entries[index as usize];
                 if entry.from_ports == Ports::ALL && entry.icmp.is_none() {
                     break;
                 }
-                room = room.checked_sub(1)?;
+                budget = budget.checked_sub(1)?;
             }
             built.starts.push(start);
             built.entries.push(range);
@@ -219,6 +221,7 @@ impl ByPort {
         Some(built)
     }
 
+    /// Returns the entries whose destination ports include `port`.
     fn entries(&self, port: u16) -> &[u32] {
         let after = self.starts.partition_point(|&start| start <= port);
         &self.entries[after - 1]
@@ -298,7 +301,7 @@ impl Classifier {
         }
     }
 
-    /// Returns the first rule that matches.
+    /// Returns the index of the first rule that matches.
     pub(super) fn first(&self, headers: &Headers) -> Option<u32> {
         let version = Version::of(headers.source);
         let (from, to) = (word(headers.source), word(headers.destination));
@@ -323,6 +326,7 @@ impl Classifier {
         found.map(|index| self.entries[index as usize].rule)
     }
 
+    /// Returns the index of the first entry of a bucket that matches.
     fn first_of(&self, bucket: &Bucket, headers: &Headers) -> Option<u32> {
         let entries = match (&bucket.by_port, headers.upper) {
             (Some(by_port), Upper::Ports { destination, .. }) => by_port.entries(destination),

@@ -31,20 +31,20 @@ fn the_first_rule_by_priority_decides() {
         "200 deny ingress any from 10.0.0.1 name alice",
         "200 allow ingress any from 10.0.0.0/24 name late",
     ]);
-    let mut judge = |frame: &Frame| {
+    let mut evaluate = |frame: &Frame| {
         let decision = acl.evaluate(Direction::Ingress, frame);
         assert_eq!(acl.explain(Direction::Ingress, frame).action, decision.action);
         let rule = acl.explain(Direction::Ingress, frame).rule;
         (decision.action, rule.map_or_else(String::new, |rule| rule.name.clone()))
     };
     let (allow, deny) = (Action::Allow, Action::Deny);
-    assert_eq!(judge(&tcp_to("10.0.0.1", "10.0.0.2", 80)), (allow, "web".into()));
-    assert_eq!(judge(&tcp_to("10.0.0.1", "10.0.0.2", 91)), (deny, "alice".into()));
-    assert_eq!(judge(&tcp_to("10.0.0.3", "10.0.0.2", 91)), (allow, "late".into()));
-    assert_eq!(judge(&tcp_to("10.1.0.3", "10.0.0.2", 79)), (deny, "rest".into()));
-    assert_eq!(judge(&tcp_to("2001:db8::1", "2001:db8::2", 80)), (deny, "rest".into()));
+    assert_eq!(evaluate(&tcp_to("10.0.0.1", "10.0.0.2", 80)), (allow, "web".into()));
+    assert_eq!(evaluate(&tcp_to("10.0.0.1", "10.0.0.2", 91)), (deny, "alice".into()));
+    assert_eq!(evaluate(&tcp_to("10.0.0.3", "10.0.0.2", 91)), (allow, "late".into()));
+    assert_eq!(evaluate(&tcp_to("10.1.0.3", "10.0.0.2", 79)), (deny, "rest".into()));
+    assert_eq!(evaluate(&tcp_to("2001:db8::1", "2001:db8::2", 80)), (deny, "rest".into()));
     let datagram = parsed(&packet("10.1.0.1", "10.0.0.2", protocol::UDP, &udp(1, 80, &[])));
-    assert_eq!(judge(&datagram), (deny, String::new()));
+    assert_eq!(evaluate(&datagram), (deny, String::new()));
     let explained =
         acl.explain(Direction::Ingress, &tcp_to("10.0.0.1", "10.0.0.2", 91)).to_string();
     assert_eq!(explained, "deny by edge: 200 deny ingress any from 10.0.0.1 name alice");
@@ -55,7 +55,7 @@ fn the_first_rule_by_priority_decides() {
 }
 
 #[test]
-fn what_finds_neighbours_passes_and_what_is_no_ip_gets_the_default() {
+fn neighbour_discovery_passes_and_other_protocols_get_the_default() {
     let acl = acl(&["allow ingress any"]);
     let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
     arp.resize(28, 0);
@@ -85,15 +85,15 @@ fn icmp_is_distinguished_by_type_and_code() {
 
 #[test]
 fn later_fragments_pass_where_a_first_fragment_could() {
-    let part = |units: u8| {
+    let fragment = |units: u8| {
         let mut bytes = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 53, &[0; 16]));
         bytes[20] = 0x20;
         bytes[21] = units;
         parsed(&bytes)
     };
-    assert_eq!(part(3).ip().unwrap().transport, Transport::LaterFragment);
+    assert_eq!(fragment(3).ip().unwrap().transport, Transport::LaterFragment);
     let action =
-        |rules: &[&str], units| acl(rules).explain(Direction::Ingress, &part(units)).action;
+        |rules: &[&str], units| acl(rules).explain(Direction::Ingress, &fragment(units)).action;
     let some = ["allow ingress udp to any port 53"];
     assert_eq!((action(&some, 0), action(&some, 3)), (Action::Allow, Action::Allow));
     let other = ["allow ingress udp to any port 54"];
@@ -209,7 +209,7 @@ fn random_rule(rng: &mut Rng) -> Rule {
 
 /// Checks that the index finds the same rule as a search over every rule in order.
 #[test]
-fn the_rule_that_is_found_is_the_first_that_matches() {
+fn the_index_finds_the_first_rule_that_matches() {
     let mut found = 0;
     for seed in 0..300 {
         let mut rng = Seed(seed).child("acl", 0).rng();

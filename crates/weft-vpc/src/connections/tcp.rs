@@ -1,4 +1,4 @@
-//! The state of a TCP connection, as seen from between its ends.
+//! The state of a TCP connection, as a middlebox between its ends sees it.
 
 use crate::{Tcp, TcpFlags};
 
@@ -25,13 +25,13 @@ enum Phase {
     Reset,
 }
 
-/// Largest distance after the expected sequence number at which a reset is accepted: the largest window
+/// Maximum distance after the expected sequence number at which a reset is accepted: the maximum window
 /// (RFC 7323, section 2.3).
-const LARGEST_WINDOW: u32 = 1 << 30;
+const MAX_WINDOW: u32 = 1 << 30;
 
 impl TcpState {
-    /// Creates the state from a connection's first segment. A connection that was open before, as after a restart
-    /// of the switch, counts as established: the rules have allowed the segment.
+    /// Creates the state from the first segment seen of a connection. A connection that was open before, for example
+    /// before a restart of the switch, counts as established: the rules have allowed the segment.
     pub(super) fn begin(tcp: &Tcp) -> Self {
         let phase = match tcp.flags.any(TcpFlags::SYN) {
             true => Phase::Opening,
@@ -42,35 +42,39 @@ impl TcpState {
         state
     }
 
-    /// Updates the state for a segment of the responder if `answer` is set, else of the originator.
-    pub(super) fn advance(&mut self, tcp: &Tcp, answer: bool) {
+    /// Updates the state for a segment of the responder if `from_responder` is `true`, otherwise of the originator.
+    pub(super) fn advance(&mut self, tcp: &Tcp, from_responder: bool) {
         let has = |flag| tcp.flags.any(flag);
         if has(TcpFlags::RST) {
-            if self.accepts_reset(tcp, answer) {
+            if self.accepts_reset(tcp, from_responder) {
                 self.phase = Phase::Reset;
             }
             return;
         }
         self.phase = match self.phase {
-            Phase::Opening if answer && has(TcpFlags::SYN) => Phase::SynReceived,
-            Phase::SynReceived if !answer && has(TcpFlags::ACK) => Phase::Established,
-            Phase::Established if has(TcpFlags::FIN) => Phase::HalfClosed { originator: !answer },
-            Phase::HalfClosed { originator } if originator == answer && has(TcpFlags::FIN) => {
+            Phase::Opening if from_responder && has(TcpFlags::SYN) => Phase::SynReceived,
+            Phase::SynReceived if !from_responder && has(TcpFlags::ACK) => Phase::Established,
+            Phase::Established if has(TcpFlags::FIN) => {
+                Phase::HalfClosed { originator: !from_responder }
+            }
+            Phase::HalfClosed { originator }
+                if originator == from_responder && has(TcpFlags::FIN) =>
+            {
                 Phase::Closed
             }
             phase => phase,
         };
         if has(TcpFlags::ACK) {
-            self.expected[usize::from(answer)] = Some(tcp.acknowledgement);
+            self.expected[usize::from(from_responder)] = Some(tcp.acknowledgement);
         }
     }
 
-    /// Returns `true` if the receiver of a reset would accept it. Otherwise a sender that guesses the ports
-    /// could end the replies' right to pass (RFC 5961, section 3).
-    fn accepts_reset(&self, tcp: &Tcp, answer: bool) -> bool {
-        match self.expected[usize::from(!answer)] {
-            Some(expected) => tcp.sequence.wrapping_sub(expected) < LARGEST_WINDOW,
-            // The connection is refused: the reset acknowledges the SYN.
+    /// Returns `true` if the receiver of a reset would accept it. Without this check a sender that guesses the ports
+    /// could end the tracking of the connection (RFC 5961, section 3).
+    fn accepts_reset(&self, tcp: &Tcp, from_responder: bool) -> bool {
+        match self.expected[usize::from(!from_responder)] {
+            Some(expected) => tcp.sequence.wrapping_sub(expected) < MAX_WINDOW,
+            // The receiver has sent no ACK: the reset refuses the connection and acknowledges the SYN.
             None => true,
         }
     }

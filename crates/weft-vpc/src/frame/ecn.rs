@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_capable_marked_or_cut_short_stays_as_it_is() {
+    fn frames_that_are_not_capable_marked_or_truncated_stay_unchanged() {
         for ecn in [Ecn::NotCapable, Ecn::CongestionExperienced] {
             let mut frame = v4_frame(ecn);
             assert_eq!((mark(&mut frame), frame), (None, v4_frame(ecn)));

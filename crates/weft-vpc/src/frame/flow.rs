@@ -8,7 +8,7 @@ use super::{Frame, Transport};
 
 impl Frame {
     /// Returns a hash of the frame's addresses, protocol and ports: equal for all frames of a tenant's flow in one
-    /// direction, and seldom for two flows. Fragments are hashed without ports, which only the first has.
+    /// direction, and rarely equal for two flows. Fragments are hashed without ports, which only the first has.
     pub fn flow_hash(&self) -> u32 {
         // FNV-1a: a frame hashes few bytes, and an attacker gains nothing by a collision.
         let mut hash = Fnv1a::new();
@@ -38,8 +38,8 @@ impl Frame {
 }
 
 /// Mixes a hash so that each of its bits affects each bit of the result: FNV-1a alone carries the last bytes, a
-/// client's port, into few bits, and the flows of a server's clients would all take one path. The first
-/// step of the finalizer of MurmurHash3.
+/// client's port, into few bits, and the flows of a server's clients would all take one path. This is the first step of
+/// the 64-bit finalizer of MurmurHash3.
 fn scatter(hash: u64) -> u32 {
     ((hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u32
 }
@@ -54,7 +54,7 @@ mod tests {
     use weft_wire::EtherType;
 
     #[test]
-    fn a_flow_is_what_has_the_same_addresses_protocol_and_ports() {
+    fn frames_with_the_same_addresses_protocol_and_ports_are_one_flow() {
         let flow = |ports, payload: &[u8]| {
             let segment = tcp(ports, TcpFlags(0x10), &[], payload);
             parsed(&packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment)).flow_hash()

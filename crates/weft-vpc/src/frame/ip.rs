@@ -14,7 +14,7 @@ pub struct Ip {
     pub destination: IpAddr,
     /// The protocol after the header with its options or extension headers (see [`protocol`]).
     pub protocol: u8,
-    /// The number of routers that it may still pass.
+    /// The number of routers that the packet may still pass.
     pub hop_limit: u8,
     /// The fragment's place in its packet; `None` for a whole packet.
     pub fragment: Option<Fragment>,
@@ -50,13 +50,16 @@ pub mod protocol {
 }
 
 impl Ip {
-    /// Largest number of extension headers of a packet. Hosts send three at most; longer chains serve to
-    /// hide the payload or to keep parsers busy.
+    /// Maximum number of extension headers of a packet. Hosts send three at most; longer chains only hide the payload
+    /// or keep parsers busy.
     pub const MAX_EXTENSIONS: usize = 8;
 }
 
-/// Returns those of the given bytes that belong to a packet of `packet_len` bytes at `offset`; before the packet
-/// the frame's bytes are kept.
+/// Returns the frame's given bytes up to the end of a packet. `span` is the packet's offset, the packet's length and
+/// the frame's length, bytes; `least` is the smallest valid length of the packet.
+///
+/// # Errors
+/// The packet is shorter than `least` or reaches past the frame; `field` names the length.
 #[inline]
 fn packet<'a>(
     first: &'a [u8],
@@ -118,9 +121,9 @@ pub(super) fn parse_v4(first: &[u8], offset: usize, frame_len: usize) -> Result<
         offset: (flags_offset & 0x1fff) << 3,
         more: flags_offset & 0x2000 != 0,
     };
-    let place = Place { offset: offset + header_len, end: offset + total_len };
+    let range = TransportRange { offset: offset + header_len, end: offset + total_len };
     let ends = (Ipv4Addr::new(s0, s1, s2, s3).into(), Ipv4Addr::new(d0, d1, d2, d3).into());
-    finish(bytes, ends, hop_limit, protocol, fragment.unless_whole(), place)
+    finish(bytes, ends, hop_limit, protocol, fragment.unless_whole(), range)
 }
 
 #[inline]
@@ -141,12 +144,12 @@ pub(super) fn parse_v6(first: &[u8], offset: usize, frame_len: usize) -> Result<
     };
     let ends = (address(source), address(destination));
     let chain = extensions(bytes, offset + LEN, next)?;
-    let place = Place { offset: chain.end, end: offset + total_len };
-    finish(bytes, ends, hop_limit, chain.protocol, chain.fragment, place)
+    let range = TransportRange { offset: chain.end, end: offset + total_len };
+    finish(bytes, ends, hop_limit, chain.protocol, chain.fragment, range)
 }
 
 impl Fragment {
-    /// Returns `true` if it is not the first fragment: another one has the transport header.
+    /// Returns `true` if this is not the first fragment: another one has the transport header.
     pub const fn is_later(&self) -> bool {
         self.offset > 0
     }
@@ -160,7 +163,7 @@ impl Fragment {
 /// The end of a chain of extension headers.
 struct Chain {
     protocol: u8,
-    /// The offset after the last one, from the frame's first byte.
+    /// The offset after the last extension header, from the frame's first byte.
     end: usize,
     fragment: Option<Fragment>,
 }
@@ -181,8 +184,8 @@ fn extensions(bytes: &[u8], start: usize, next: u8) -> Result<Chain, FrameError>
     for _ in 0..=Ip::MAX_EXTENSIONS {
         let len = match chain.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HOST_IDENTITY | SHIM6 => {
-                let &[_, words, kind, stops] = chunk(bytes, chain.end)?;
-                if chain.protocol == ROUTING && kind == 0 && stops > 0 {
+                let &[_, words, kind, segments_left] = chunk(bytes, chain.end)?;
+                if chain.protocol == ROUTING && kind == 0 && segments_left > 0 {
                     return Err(FrameError::SourceRoute);
                 }
                 8 * (usize::from(words) + 1)
@@ -214,7 +217,7 @@ fn extensions(bytes: &[u8], start: usize, next: u8) -> Result<Chain, FrameError>
 }
 
 /// The range of a packet's transport in the frame.
-struct Place {
+struct TransportRange {
     offset: usize,
     end: usize,
 }
@@ -226,12 +229,12 @@ fn finish(
     hop_limit: u8,
     protocol: u8,
     fragment: Option<Fragment>,
-    place: Place,
+    range: TransportRange,
 ) -> Result<Ip, FrameError> {
-    let Some(len) = place.end.checked_sub(place.offset) else {
-        return Err(FrameError::Truncated { needed: place.offset, got: place.end });
+    let Some(len) = range.end.checked_sub(range.offset) else {
+        return Err(FrameError::Truncated { needed: range.offset, got: range.end });
     };
-    let transport = transport::parse(bytes, place.offset, len, protocol, fragment)?;
+    let transport = transport::parse(bytes, range.offset, len, protocol, fragment)?;
     let narrow = |value| u16::try_from(value).map_err(|_| FrameError::TooManyExtensions);
     Ok(Ip {
         source,
@@ -239,7 +242,7 @@ fn finish(
         protocol,
         hop_limit,
         fragment,
-        transport_offset: narrow(place.offset)?,
+        transport_offset: narrow(range.offset)?,
         transport_len: narrow(len)?,
         transport,
     })

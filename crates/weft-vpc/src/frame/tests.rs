@@ -9,7 +9,8 @@ fn transport(bytes: &[u8]) -> Transport {
     parsed(bytes).ip().unwrap().transport
 }
 
-/// Returns an extension header of `kind` before `next`.
+/// Returns an extension header of eight bytes before `payload`. `next` is its next header, `kind` its third byte, the
+/// type of a routing header.
 fn extension(next: u8, kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![next, 0, kind, 0, 0, 0, 0, 0];
     bytes.extend_from_slice(payload);
@@ -38,7 +39,7 @@ fn a_syn_of_either_version_is_understood() {
 }
 
 #[test]
-fn tags_are_looked_through_and_the_outer_one_is_kept() {
+fn tags_are_skipped_and_the_outer_id_is_kept() {
     let [v4, _] = syn();
     let tagged = |tags: &[[u8; 4]]| [&v4[..12], &tags.concat(), &v4[12..]].concat();
     let one = parsed(&tagged(&[[0x81, 0, 0xe0, 42]]));
@@ -82,7 +83,7 @@ fn options_and_padding_move_and_end_the_transport() {
 }
 
 #[test]
-fn a_long_frame_is_known_by_its_first_bytes() {
+fn a_long_frame_is_parsed_from_its_first_bytes() {
     let segment = tcp((1, 2), TcpFlags::ACK, &[], &[0; 60_000]);
     for bytes in [
         packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment),
@@ -151,7 +152,7 @@ fn every_length_that_reaches_too_far_is_refused() {
 fn fragments_are_distinguished_from_whole_packets() {
     let datagram = udp(5000, 53, &[0; 64]);
     let ends = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
-    let part = |range: core::ops::Range<usize>| {
+    let fragment_of = |range: core::ops::Range<usize>| {
         let payload = &datagram[range.clone()];
         let mut header = v4(ends.0, ends.1, protocol::UDP, payload.len());
         header.dont_fragment = false;
@@ -160,13 +161,13 @@ fn fragments_are_distinguished_from_whole_packets() {
             weft_wire::U13::new(u16::try_from(range.start / 8).unwrap()).unwrap();
         ethernet(EtherType::IPV4, &v4_packet(header, payload))
     };
-    let first = *parsed(&part(0..40)).ip().unwrap();
+    let first = *parsed(&fragment_of(0..40)).ip().unwrap();
     assert_eq!(first.fragment, Some(Fragment { identification: 0xfffe, offset: 0, more: true }));
     assert_eq!(first.transport, Transport::Udp(Udp { source: 5000, destination: 53, len: 72 }));
-    let later = *parsed(&part(40..72)).ip().unwrap();
+    let later = *parsed(&fragment_of(40..72)).ip().unwrap();
     assert_eq!(later.fragment, Some(Fragment { identification: 0xfffe, offset: 40, more: false }));
     assert_eq!(later.transport, Transport::LaterFragment);
-    assert_eq!(parsed(&part(0..72)).ip().unwrap().fragment, None);
+    assert_eq!(parsed(&fragment_of(0..72)).ip().unwrap().fragment, None);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn extension_headers_lead_to_the_transport() {
 }
 
 #[test]
-fn a_chain_of_extension_headers_has_an_end() {
+fn a_chain_of_extension_headers_is_bounded() {
     let chain = |count: usize| {
         let mut payload = udp(1, 2, &[]);
         for index in 0..count {
@@ -240,7 +241,7 @@ fn a_chain_of_extension_headers_has_an_end() {
 }
 
 #[test]
-fn a_group_sends_nothing_and_versions_agree() {
+fn group_sources_and_wrong_ip_versions_are_refused() {
     let [mut v4, _] = syn();
     v4[14] = 0x65;
     assert_eq!(refused(&v4), FrameError::WrongIpVersion { expected: 4, got: 6 });

@@ -54,7 +54,7 @@ pub enum OffloadError {
         offset: u16,
         /// The first byte after the headers that have no such checksum.
         least: u16,
-        /// Length of the range that can be covered.
+        /// The offset at which the range that can be covered ends.
         len: u32,
     },
     /// A fragment, which does not have the whole packet's checksum.
@@ -104,7 +104,7 @@ impl Segmentation {
     /// serve to turn one frame into tens of thousands.
     pub const MIN_TCP_SIZE: u16 = 8;
 
-    /// Largest number of datagrams in one super-frame, as in Linux (`UDP_MAX_SEGMENTS`), for the same reason.
+    /// Maximum number of datagrams in one super-frame, as in Linux (`UDP_MAX_SEGMENTS`), for the same reason.
     pub const MAX_DATAGRAMS: usize = 128;
 
     /// Returns the number of segments; a super-frame without payload is one.
@@ -152,7 +152,7 @@ impl Offload {
 }
 
 impl OffloadError {
-    /// Returns a short name for counters: one word a variant, independent of its fields.
+    /// Returns a short name for counters: one word for each variant, independent of its fields.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::ChecksumOutside { .. } => "checksum_outside",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_asks_for_is_what_it_gets() {
+    fn a_checked_header_is_written_back_unchanged() {
         let header = VirtioNetHeader { num_buffers: 1, ..tcp_header(1448) };
         let offload = Offload::check(&header, &tcp_frame(60_000)).unwrap();
         assert_eq!(offload.checksum, Some(PartialChecksum { start: 34, at: 50, end: 60_054 }));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_what_the_frame_is() {
+    fn segmentation_that_contradicts_the_frame_is_refused() {
         let frame = tcp_frame(3000);
         let header = tcp_header(1000);
         let with = |gso_type| VirtioNetHeader { gso_type, ..header };
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_counted() {
+    fn the_number_of_datagrams_is_bounded() {
         let bytes = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[0; 1290]));
         let frame = parsed(&bytes);
         let header = VirtioNetHeader {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_packet_has_no_checksum_of_its_own() {
+    fn a_fragment_has_no_checksum_offload() {
         let [mut bytes, _] = syn();
         bytes[20] = 0x20;
         let frame = parsed(&bytes);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn completing_what_a_guest_began_is_computing_it_anew() {
+    fn completing_a_partial_checksum_equals_computing_it() {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
             let segment = tcp((40_000, 80), TcpFlags::ACK, &[1; 8], b"odd");
             let expected = filled(packet(source, destination, protocol::TCP, &segment));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_goes_without_over_ipv4_only_and_never_by_accident() {
+    fn udp_omits_the_checksum_over_ipv4_only_and_a_zero_sum_is_sent_as_ones() {
         let v4 = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[]));
         let frame = parsed(&v4);
         let mut bytes = v4.clone();

@@ -7,9 +7,9 @@ use crate::Frame;
 use weft_wire::VirtioNetHeader;
 
 /// Does the work that the tenant left to its device: completes the checksum of the frame after the virtio-net
-/// header that `bytes` begin with, or cuts the frame into `piece`, and passes each resulting Ethernet frame to
-/// `send` with the tenant's parsed frame. Returns `None` and sends nothing if the virtio-net header does not match
-/// its frame.
+/// header that `bytes` begin with, or cuts a super-frame into segments, each written to `piece`. Passes each
+/// resulting Ethernet frame to `send` with the tenant's parsed frame. Returns `None` and sends nothing if the
+/// virtio-net header does not match its frame.
 pub fn on_wire(
     bytes: &mut [u8],
     piece: &mut Vec<u8>,
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_super_frame_is_sent_in_pieces_and_what_lies_about_itself_not_at_all() {
+    fn a_super_frame_is_sent_in_segments_and_an_inconsistent_one_is_not_sent() {
         let long = VirtioNetHeader {
             needs_csum: true,
             gso_type: GsoType::TcpV4,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_goes_as_it_is_but_for_its_checksum() {
+    fn only_the_checksum_of_a_frame_changes() {
         let untouched = frame(VirtioNetHeader::default(), 10)[VirtioNetHeader::LEN..].to_vec();
         assert_eq!(sent(VirtioNetHeader::default(), 10), Some(vec![untouched.clone()]));
         let header = VirtioNetHeader {

@@ -72,8 +72,8 @@ fn parse(text: &str) -> Result<Rule, RuleError> {
     let action = words.value("allow or deny")?.parse()?;
     let direction = words.value("ingress or egress")?.parse()?;
     let mut rule = Rule { priority, ..Rule::new(action, direction) };
-    const FOLLOW: [&str; 4] = ["from", "to", "type", "name"];
-    if let Some(word) = words.words.next_if(|word| !FOLLOW.contains(word)) {
+    const KEYWORDS: [&str; 4] = ["from", "to", "type", "name"];
+    if let Some(word) = words.words.next_if(|word| !KEYWORDS.contains(word)) {
         rule.protocol = parse_protocol(word)?;
     }
     while let Some(word) = words.words.next() {
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Rule, RuleError> {
                 rule.icmp = Some((kind, code.transpose()?));
             }
             "name" => words.value("a name")?.clone_into(&mut rule.name),
-            _ => return Err(UnknownName::new("word", word, &FOLLOW).into()),
+            _ => return Err(UnknownName::new("word", word, &KEYWORDS).into()),
         }
     }
     Ok(rule)

@@ -61,7 +61,7 @@ impl Switch {
         if self.config.threads > 1
             && matches!(inbound.packet, Packet::Setup(header) if header.kind == SetupKind::Reset)
         {
-            self.spread_reset(inbound);
+            self.broadcast_reset(inbound);
         }
         false
     }
@@ -289,7 +289,7 @@ impl Switch {
             return tenants.cancel(port, frame.slot);
         }
         if frame.marked {
-            pass_mark_on(port, frame.slot, &mut head[..known], tenants);
+            propagate_mark(port, frame.slot, &mut head[..known], tenants);
         }
         tenants.complete(port, frame.slot);
     }
@@ -314,7 +314,7 @@ impl Switch {
 /// A packet that is not ECN-capable stays unchanged and is not dropped: the transport below retransmits losses and
 /// has slowed down on the mark itself. `head` are the frame's first bytes, in the buffer at `slot`; a tenant that
 /// has changed them there gets its own changes back.
-fn pass_mark_on(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Tenants) {
+fn propagate_mark(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Tenants) {
     let Some(header) = head.split_at_mut_checked(VirtioNetHeader::LEN).map(|(_, frame)| frame)
     else {
         return;

@@ -49,7 +49,7 @@ impl Switch {
         let peer = self.endpoint.peer(connection);
         let sealed = self.sealed.remove(&connection);
         if let Some(peer) = peer.filter(|_| self.peer_of(connection).is_some()) {
-            self.peers.accepted(peer.address, sealed);
+            self.peers.on_accepted(peer.address, sealed);
         }
         if self.on_host_connected(connection, sealed, tenants) {
             return;

@@ -68,7 +68,7 @@ impl Gate {
     }
 
     /// Decides on a frame that begins with `bytes`.
-    pub(super) fn judge(
+    pub(super) fn evaluate(
         &mut self,
         direction: Direction,
         frame: &Frame,

@@ -179,7 +179,7 @@ impl Switch {
     /// Copies a reset to all other threads: it names a connection by its peer's id, which does not identify
     /// the thread.
     #[cold]
-    pub(super) fn spread_reset(&mut self, reset: &Inbound<'_>) {
+    pub(super) fn broadcast_reset(&mut self, reset: &Inbound<'_>) {
         let SwitchConfig { thread_id: own, threads, .. } = self.config;
         for thread in (0..threads).filter(|&other| other != own) {
             self.redirect(thread, &Inbound { payload: &[], ..*reset });
@@ -189,7 +189,7 @@ impl Switch {
     /// Copies a finding of this thread's transport about a path to all other threads: they send from the same
     /// ports.
     #[cold]
-    pub(super) fn spread_path_news(&mut self, news: PathNews) {
+    pub(super) fn broadcast_path_news(&mut self, news: PathNews) {
         let SwitchConfig { thread_id: own, threads, .. } = self.config;
         for thread in (0..threads).filter(|&other| other != own) {
             self.hand_over(thread, Handover::Path(news));

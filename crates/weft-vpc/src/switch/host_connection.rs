@@ -24,21 +24,23 @@ pub struct Keys {
 /// A connection to a host, used only for its keys.
 #[derive(Debug)]
 struct HostConnection {
-    /// The way of frames; `None` until the connection is set up.
-    way: Option<Way>,
+    /// The protection of its frames; `None` until the connection is set up.
+    protection: Option<Protection>,
     /// Frames that wait for the set-up.
     waiting: VecDeque<Plain>,
 }
 
-/// The way in which a frame leaves for a host.
+/// The protection with which a frame leaves for a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Protection {
+    /// The frame leaves as plain VXLAN.
     Clear,
-    Under(Keys),
-    /// After the set-up of the connection.
-    Later,
-    /// Dropped for this cause.
-    Not(DropCause),
+    /// The frame leaves under these keys.
+    Sealed(Keys),
+    /// The frame waits for the set-up of the connection.
+    Pending,
+    /// The frame is dropped for this cause.
+    Refused(DropCause),
 }
 
 /// All connections to hosts.
@@ -55,8 +57,9 @@ impl HostConnections {
         self.by_connection.get(&connection).copied()
     }
 
-    /// Returns `true` if the frame's token is released after this part of it.
-    fn is_last_part(&mut self, plain: &Plain) -> bool {
+    /// Counts a part of a frame as sent or dropped. Returns `true` if it was the last one: the frame's token is
+    /// released then.
+    fn finish_part(&mut self, plain: &Plain) -> bool {
         let key = (plain.port, plain.token);
         let Some(parts) = self.parts.get_mut(&key) else { return true };
         *parts -= 1;
@@ -72,7 +75,7 @@ impl Switch {
     /// Returns the next frame to send outside a pair's connection.
     pub fn poll_plain(&mut self) -> Option<Plain> {
         let mut plain = self.plain.pop_front()?;
-        plain.is_last = self.host_connections.is_last_part(&plain);
+        plain.is_last = self.host_connections.finish_part(&plain);
         Some(plain)
     }
 
@@ -84,15 +87,15 @@ impl Switch {
         }
         let (mut clear, mut parts) = (Vec::new(), 0);
         for &peer in &plain.to {
-            match self.way_to(now, peer) {
-                Way::Clear => clear.push(peer),
-                Way::Under(keys) => {
+            match self.protection_for(now, peer) {
+                Protection::Clear => clear.push(peer),
+                Protection::Sealed(keys) => {
                     self.plain.push_back(plain.to_one(peer, Some(keys)));
                     parts += 1;
                 }
-                Way::Later if self.wait(peer, &plain) => parts += 1,
-                Way::Later => self.count(plain.port).drop_frame(DropCause::QueueFull),
-                Way::Not(cause) => self.count(plain.port).drop_frame(cause),
+                Protection::Pending if self.enqueue_for_set_up(peer, &plain) => parts += 1,
+                Protection::Pending => self.count(plain.port).drop_frame(DropCause::QueueFull),
+                Protection::Refused(cause) => self.count(plain.port).drop_frame(cause),
             }
         }
         let key = (plain.port, plain.token);
@@ -108,7 +111,7 @@ impl Switch {
     }
 
     /// Queues a frame for the connection to a host. Returns `false` if the queue is full.
-    fn wait(&mut self, peer: SocketAddr, plain: &Plain) -> bool {
+    fn enqueue_for_set_up(&mut self, peer: SocketAddr, plain: &Plain) -> bool {
         let Some(host) = self.host_connections.by_host.get_mut(&peer) else { return false };
         let fits = host.waiting.len() < self.config.waiting_frames;
         if fits {
@@ -117,24 +120,26 @@ impl Switch {
         fits
     }
 
-    /// Returns the way of a frame to a host. Requests a connection if it is unknown whether the host encrypts.
-    fn way_to(&mut self, now: Instant, peer: SocketAddr) -> Way {
+    /// Returns the protection of a frame to a host. Requests a connection if it is unknown whether the host encrypts.
+    fn protection_for(&mut self, now: Instant, peer: SocketAddr) -> Protection {
         // Until it answers, a host known to speak only VXLAN is sent only VXLAN.
         let plain = self.peers.plain_until(peer);
         let known = self.host_connections.by_host.get(&peer);
-        match (known.map(|host| host.way), plain) {
-            (Some(Some(way)), _) => way,
-            (Some(None), None) => Way::Later,
-            (Some(None), Some(_)) => Way::Clear,
-            (None, _) if self.peers.refuses(now, peer) => Way::Not(DropCause::NotEncrypted),
+        match (known.map(|host| host.protection), plain) {
+            (Some(Some(protection)), _) => protection,
+            (Some(None), None) => Protection::Pending,
+            (Some(None), Some(_)) => Protection::Clear,
+            (None, _) if self.peers.refuses(now, peer) => {
+                Protection::Refused(DropCause::NotEncrypted)
+            }
             (None, Some(until)) => {
                 if until <= now {
                     self.connect_to_host(now, peer);
                 }
-                Way::Clear
+                Protection::Clear
             }
-            (None, None) if self.connect_to_host(now, peer) => Way::Later,
-            (None, None) => Way::Not(DropCause::QueueFull),
+            (None, None) if self.connect_to_host(now, peer) => Protection::Pending,
+            (None, None) => Protection::Refused(DropCause::QueueFull),
         }
     }
 
@@ -144,7 +149,7 @@ impl Switch {
             return true;
         }
         let Ok(connection) = self.endpoint.connect(now, peer, 0) else { return false };
-        let host = HostConnection { way: None, waiting: VecDeque::new() };
+        let host = HostConnection { protection: None, waiting: VecDeque::new() };
         self.host_connections.by_host.insert(peer, host);
         self.host_connections.by_connection.insert(connection, peer);
         true
@@ -161,15 +166,15 @@ impl Switch {
             return false;
         };
         let peer_thread = self.endpoint.peer(connection).map_or(0, |peer| peer.thread_id);
-        let way = match (sealed, self.config.in_clear) {
-            (true, _) => Way::Under(Keys { connection, peer_thread }),
-            (false, InClear::Nothing) => Way::Not(DropCause::NotEncrypted),
-            (false, _) => Way::Clear,
+        let protection = match (sealed, self.config.in_clear) {
+            (true, _) => Protection::Sealed(Keys { connection, peer_thread }),
+            (false, InClear::Nothing) => Protection::Refused(DropCause::NotEncrypted),
+            (false, _) => Protection::Clear,
         };
         let Some(host) = self.host_connections.by_host.get_mut(&peer) else { return true };
-        host.way = Some(way);
+        host.protection = Some(protection);
         let waiting = core::mem::take(&mut host.waiting);
-        self.send_waiting(waiting, way, tenants);
+        self.send_waiting(waiting, protection, tenants);
         true
     }
 
@@ -178,20 +183,27 @@ impl Switch {
     pub(super) fn on_host_closed(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
         let Some(peer) = self.host_connections.by_connection.remove(&connection) else { return };
         let Some(host) = self.host_connections.by_host.remove(&peer) else { return };
-        let way = match self.peers.plain_until(peer) {
-            Some(_) => Way::Clear,
-            None => Way::Not(DropCause::NotEncrypted),
+        let protection = match self.peers.plain_until(peer) {
+            Some(_) => Protection::Clear,
+            None => Protection::Refused(DropCause::NotEncrypted),
         };
-        self.send_waiting(host.waiting, way, tenants);
+        self.send_waiting(host.waiting, protection, tenants);
     }
 
-    fn send_waiting(&mut self, waiting: VecDeque<Plain>, way: Way, tenants: &mut impl Tenants) {
+    fn send_waiting(
+        &mut self,
+        waiting: VecDeque<Plain>,
+        protection: Protection,
+        tenants: &mut impl Tenants,
+    ) {
         for plain in waiting {
-            match way {
-                Way::Clear => self.plain.push_back(plain),
-                Way::Under(keys) => self.plain.push_back(Plain { under: Some(keys), ..plain }),
-                Way::Later => unreachable!("the connection is set up or gone"),
-                Way::Not(cause) => {
+            match protection {
+                Protection::Clear => self.plain.push_back(plain),
+                Protection::Sealed(keys) => {
+                    self.plain.push_back(Plain { under: Some(keys), ..plain })
+                }
+                Protection::Pending => unreachable!("the connection is set up or gone"),
+                Protection::Refused(cause) => {
                     self.count(plain.port).drop_frame(cause);
                     self.drop_part(&plain, tenants);
                 }
@@ -209,12 +221,12 @@ impl Switch {
         };
         match reason {
             CloseReason::NotEncrypted | CloseReason::NotAuthentic => {
-                self.peers.refused(peer, until)
+                self.peers.on_refused(peer, until)
             }
             CloseReason::Refused | CloseReason::NoCommonVersion if must_encrypt => {
-                self.peers.refused(peer, until);
+                self.peers.on_refused(peer, until);
             }
-            _ if speaks_plain(reason) && !must_encrypt => self.peers.speaks_plain(peer, until),
+            _ if speaks_plain(reason) && !must_encrypt => self.peers.on_plain_peer(peer, until),
             _ => {}
         }
     }
@@ -222,8 +234,8 @@ impl Switch {
     /// Closes connections to hosts that are no longer peers of any network.
     pub(super) fn close_host_connections(&mut self, now: Instant) {
         let connections = &self.host_connections.by_connection;
-        let gone = connections.iter().filter(|(_, peer)| !self.hosts.contains(&peer.ip()));
-        for connection in gone.map(|(&connection, _)| connection).collect::<Vec<_>>() {
+        let obsolete = connections.iter().filter(|(_, peer)| !self.hosts.contains(&peer.ip()));
+        for connection in obsolete.map(|(&connection, _)| connection).collect::<Vec<_>>() {
             self.endpoint.close(now, connection);
         }
     }
@@ -248,7 +260,7 @@ impl Switch {
     }
 
     fn drop_part(&mut self, plain: &Plain, tenants: &mut impl Tenants) {
-        if self.host_connections.is_last_part(plain) {
+        if self.host_connections.finish_part(plain) {
             tenants.release(plain.port, plain.token);
         }
     }

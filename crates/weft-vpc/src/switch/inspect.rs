@@ -1,7 +1,7 @@
 //! Inspection of frames for a port's tenant, on the frame's first bytes as they arrived in the packet.
 //!
 //! No decision uses the bytes in the tenant's memory: a guest that writes there during the inspection would pass
-//! every rule, and teach its network other machines' addresses.
+//! every rule, and could make the network learn other machines' addresses.
 
 use weft_transport::Placement;
 use weft_units::Instant;
@@ -80,10 +80,10 @@ impl Port {
         let parsed = Frame::parse_virtio(head, len as usize);
         let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
         let bytes = &head[VirtioNetHeader::LEN..];
-        self.gate.judge(Direction::Ingress, &frame, bytes, now)?;
-        let behind = || network.table.find(&frame, now);
-        let ours = frame.destination == pair.local || behind() == Some(Place::Port(pair.port));
-        if !ours {
+        self.gate.evaluate(Direction::Ingress, &frame, bytes, now)?;
+        let found = || network.table.find(&frame, now);
+        let is_local = frame.destination == pair.local || found() == Some(Place::Port(pair.port));
+        if !is_local {
             return Err(DropCause::Misdirected);
         }
         network.table.learn(&frame, bytes, Place::Peer(pair.peer), now);
@@ -106,6 +106,6 @@ impl Port {
         }
         let head = &ethernet[..ethernet.len().min(Frame::MIN_PARSE_BYTES)];
         let frame = Frame::parse(head, ethernet.len()).map_err(|_| DropCause::Malformed)?;
-        self.gate.judge(Direction::Ingress, &frame, head, now)
+        self.gate.evaluate(Direction::Ingress, &frame, head, now)
     }
 }

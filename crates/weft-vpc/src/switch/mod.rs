@@ -303,18 +303,18 @@ impl Switch {
         self.endpoint.ready_connections()
     }
 
-    /// Passes the packets that may be sent now to `send`, at most `most`, and returns their number.
+    /// Passes the packets that may be sent now to `send`, at most `limit`, and returns their number.
     /// `packet` is the buffer for each one's headers.
     pub fn poll_burst(
         &mut self,
         now: Instant,
-        most: usize,
+        limit: usize,
         packet: &mut Packet,
         mut send: impl FnMut(&Leaving<'_>),
     ) -> usize {
         let pairs = &self.pairs;
         let (mut last, mut pair) = (None, None);
-        self.endpoint.poll_burst(now, most, packet, |departure, packet| {
+        self.endpoint.poll_burst(now, limit, packet, |departure, packet| {
             if last != departure.connection {
                 last = departure.connection;
                 pair = last.and_then(|connection| pairs.get(connection));
@@ -342,7 +342,7 @@ impl Switch {
             self.handle_event(now, event, tenants);
         }
         while let Some(news) = self.endpoint.poll_path_news() {
-            self.spread_path_news(news);
+            self.broadcast_path_news(news);
         }
     }
 
@@ -448,8 +448,8 @@ pub struct PairView<'a> {
     pub flow: Option<ConnectionStats<'a>>,
 }
 
-/// Returns `true` if this end of a connection shows that its peer does not speak Weft, or cannot be reached
-/// by it.
+/// Returns `true` if the reason for which a connection closed shows that its peer does not speak Weft, or cannot be
+/// reached by it.
 fn speaks_plain(reason: CloseReason) -> bool {
     matches!(
         reason,

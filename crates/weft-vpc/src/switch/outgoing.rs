@@ -62,8 +62,9 @@ impl Leaving<'_> {
     pub fn read(&self, tenants: &mut impl Tenants, out: &mut [u8]) {
         let Some(payload) = self.departure.payload else { return out.fill(0) };
         if let Some((port, token)) = frame_of(payload.token) {
-            let again = matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
-            let reading = if again { Reading::Retransmission } else { Reading::First };
+            let is_retransmission =
+                matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
+            let reading = if is_retransmission { Reading::Retransmission } else { Reading::First };
             tenants.read(port, token, payload.offset, out, reading);
             if let (0, Some(pair), Some(ethernet)) =
                 (payload.offset, self.pair, out.get_mut(VirtioNetHeader::LEN..))
@@ -91,7 +92,7 @@ impl super::Port {
         if !own_mac || !self.gate.has_own_source(frame, bytes) {
             return Err(DropCause::Spoofed);
         }
-        self.gate.judge(Direction::Egress, frame, bytes, now)?;
+        self.gate.evaluate(Direction::Egress, frame, bytes, now)?;
         // A frame whose offload is inconsistent does not leave the host, and its segments are not counted.
         let offload = Offload::check(virtio, frame).map_err(|_| DropCause::Malformed)?;
         let frames = offload.segmentation.map_or(1, |cut| cut.count() as u64);
@@ -193,14 +194,14 @@ impl Switch {
         }
     }
 
-    /// Returns the ports of a network except `but`.
+    /// Returns the ports of a network except `except`.
     pub(super) fn others(
         &self,
         vni: Vni,
-        but: Option<PortId>,
+        except: Option<PortId>,
     ) -> impl Iterator<Item = PortId> + '_ {
         let wanted = move |(&id, port): (&PortId, &super::Port)| {
-            (port.config.vni == vni && Some(id) != but).then_some(id)
+            (port.config.vni == vni && Some(id) != except).then_some(id)
         };
         self.ports.iter().filter_map(wanted)
     }

@@ -1,7 +1,8 @@
 //! The record of a frame's arrived bytes.
 //!
-//! A frame is whole once each of its bytes has arrived, not once as many bytes as it has: a peer that sends some
-//! bytes twice could otherwise show the tenant the buffer's old content, or replace a head that was inspected.
+//! A frame is whole when each of its bytes has arrived. The number of arrived bytes alone does not show that: a peer
+//! that sends some bytes twice could otherwise show the tenant the buffer's old content, or replace a head that was
+//! inspected.
 
 use weft_transport::Placement;
 
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_in_any_order_and_are_whole_with_the_last_to_come() {
+    fn pieces_arrive_in_any_order_and_complete_the_frame_with_the_last_one() {
         for seed in 0..200 {
             let mut rng = Seed(seed).rng();
             let mut pieces = cut(

@@ -1,9 +1,9 @@
-//! Plain VXLAN from other hosts: frames that anyone who can forge a peer's address can send (RFC 7348,
+//! Plain VXLAN from other hosts: frames that any host able to forge a peer's address can send (RFC 7348,
 //! section 7).
 //!
 //! So a frame for a machine of this host is accepted only from a peer that is known to speak only VXLAN. Any other
 //! peer is sent a connection request and has to send its frames on that connection. Broadcasts have no other way:
-//! they are accepted, and teach unknown places, but none that a connection has proved.
+//! they are accepted, and unknown places are learned from them, but places that a connection has proved stay.
 //!
 //! A host that encrypts accepts plain frames of every kind only from peers that are known not to encrypt. Frames
 //! under a connection's keys (`host_connection.rs`) prove their sender.
@@ -29,7 +29,7 @@ const PROBES_WITHIN_PLAIN_PERIOD: u64 = 10;
 pub(super) struct KnownPeers {
     /// Peers that speak only VXLAN, and the time at which each is sent a request again; it counts as such until it
     /// answers.
-    until: BTreeMap<SocketAddr, Instant>,
+    plain_until: BTreeMap<SocketAddr, Instant>,
     /// Peers that have accepted a connection; `true` if the last one is encrypted.
     encrypts: BTreeMap<SocketAddr, bool>,
     /// Peers that refuse connections, and the time before which they are sent no request.
@@ -40,18 +40,18 @@ pub(super) struct KnownPeers {
 
 impl KnownPeers {
     /// Records that a peer did not answer as Weft. It is sent a request again at `until`.
-    pub(super) fn speaks_plain(&mut self, peer: SocketAddr, until: Instant) {
-        self.until.insert(peer, until);
+    pub(super) fn on_plain_peer(&mut self, peer: SocketAddr, until: Instant) {
+        self.plain_until.insert(peer, until);
     }
 
     /// Records that a peer answered as Weft.
     pub(super) fn on_weft_answer(&mut self, peer: SocketAddr) {
-        self.until.remove(&peer);
+        self.plain_until.remove(&peer);
         self.refused.remove(&peer);
     }
 
     /// Records that a peer accepted a connection; `sealed` is `true` if it is encrypted.
-    pub(super) fn accepted(&mut self, peer: SocketAddr, sealed: bool) {
+    pub(super) fn on_accepted(&mut self, peer: SocketAddr, sealed: bool) {
         self.on_weft_answer(peer);
         self.encrypts.insert(peer, sealed);
     }
@@ -62,7 +62,7 @@ impl KnownPeers {
     }
 
     /// Records that a peer refused a connection. It is sent no request before `until`.
-    pub(super) fn refused(&mut self, peer: SocketAddr, until: Instant) {
+    pub(super) fn on_refused(&mut self, peer: SocketAddr, until: Instant) {
         self.refused.insert(peer, until);
     }
 
@@ -73,12 +73,12 @@ impl KnownPeers {
 
     /// Returns the time until which a peer that speaks only VXLAN is sent no request; `None` for other peers.
     pub(super) fn plain_until(&self, peer: SocketAddr) -> Option<Instant> {
-        self.until.get(&peer).copied()
+        self.plain_until.get(&peer).copied()
     }
 
     /// Returns `true` if a peer is sent plain VXLAN now, and no request.
     pub(super) fn is_plain(&self, now: Instant, peer: SocketAddr) -> bool {
-        self.until.get(&peer).is_some_and(|&until| now < until)
+        self.plain_until.get(&peer).is_some_and(|&until| now < until)
     }
 
     /// Returns `true`, and records the request, if a plain frame may cause a request to a peer, at most once
@@ -103,7 +103,7 @@ pub(super) struct PlainArrival<'a> {
     pub(super) ethernet: &'a [u8],
 }
 
-/// A plain frame with its place and the trust in its source.
+/// A plain frame with its destination's place and the trust in its sender.
 struct PlainFrame<'a> {
     vni: Vni,
     peer: SocketAddr,
@@ -227,7 +227,7 @@ impl Switch {
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
         let frame = Frame::parse(ethernet, ethernet.len()).map_err(|_| DropCause::Malformed)?;
         let place = network.table.find(&frame, now);
-        let until = self.peers.until.get(&peer);
+        let until = self.peers.plain_until.get(&peer);
         let proved = proven || !network.config.reliable;
         let trusted = proved || until.is_some();
         let needs_probe = !proved && until.is_none_or(|&until| until <= now);
@@ -246,14 +246,14 @@ impl Switch {
         let ports = match plain.place {
             Some(Place::Port(port)) if !self.ports.contains_key(&port) => Vec::new(),
             Some(Place::Port(port)) => {
-                let may_answer = plain.needs_probe && self.request_pair(now, port, plain);
-                if may_answer && !plain.trusted {
+                let requested = plain.needs_probe && self.request_pair(now, port, plain);
+                if requested && !plain.trusted {
                     return self.count(port).drop_frame(DropCause::Unproven);
                 }
                 Vec::from([port])
             }
             // It is forwarded to no third host: two hosts that name each other as its place would forward it
-            // for ever.
+            // forever.
             Some(Place::Peer(_)) => return self.counters.drop_frame(DropCause::NoRoute),
             None => self.others(plain.vni, None).collect(),
         };
@@ -285,10 +285,10 @@ impl Switch {
             // The peer may have lost the connection, or its paths have failed: a message shows which.
             Some(connection) => {
                 let pair = self.pairs.get(connection);
-                let is_its = |pair: &super::Pair| {
+                let leads_there = |pair: &super::Pair| {
                     pair.state == State::Up && pair.leads_to(Place::Peer(peer))
                 };
-                if pair.is_some_and(is_its) && self.peers.may_probe(now, peer, every) {
+                if pair.is_some_and(leads_there) && self.peers.may_probe(now, peer, every) {
                     self.send_hello(now, connection);
                 }
                 true

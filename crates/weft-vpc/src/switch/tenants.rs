@@ -24,7 +24,7 @@ pub enum Reading {
 
 /// The position of a frame in the order in which the tenant sees its sender's frames.
 ///
-/// Frames that arrive early could otherwise fill all buffers, be acknowledged, and wait for ever for a
+/// Frames that arrive early could otherwise fill all buffers, be acknowledged, and wait forever for a
 /// frame that finds no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {

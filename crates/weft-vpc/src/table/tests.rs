@@ -125,21 +125,21 @@ fn the_longest_route_gives_the_machine_that_the_gateway_forwards_to() {
 }
 
 #[test]
-fn the_gateway_answers_for_itself_and_is_nowhere_in_particular() {
+fn the_gateway_is_resolved_and_has_no_place() {
     let mut table = table();
     table.set_neighbour(ip("10.0.0.254"), Some(GATEWAY));
-    let mut question = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 254]);
+    let mut request = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 254]);
     for to in [MacAddr::BROADCAST, GATEWAY] {
-        question[..6].copy_from_slice(&to.0);
-        let answer = table.answer(&parsed(&question), &question, at(0)).unwrap();
-        assert_eq!(parsed(&answer).source, GATEWAY);
+        request[..6].copy_from_slice(&to.0);
+        let reply = table.answer(&parsed(&request), &request, at(0)).unwrap();
+        assert_eq!(parsed(&reply).source, GATEWAY);
     }
     learn(&mut table, &between(GATEWAY, BOB, EtherType::IPV4, &syn()[0][14..]), THERE, at(0));
     assert_eq!(table.iter().count(), 0);
 }
 
 #[test]
-fn a_table_has_an_end() {
+fn the_number_of_learned_addresses_is_bounded() {
     let mut table = Table::new(TableConfig { most_learned: 100, ..TableConfig::default() });
     for index in 0..200_u8 {
         let mac = MacAddr([2, 0, 0, 0, 1, index]);
@@ -152,10 +152,10 @@ fn a_table_has_an_end() {
     assert_eq!(table.counters().moved, 1);
     // Room is made for others when the old ones expire.
     let newcomer = MacAddr([2, 0, 0, 0, 2, 1]);
-    let question = arp(1, newcomer, [10, 0, 2, 1], [10, 0, 0, 1]);
-    learn(&mut table, &question, HERE, at(299));
+    let request = arp(1, newcomer, [10, 0, 2, 1], [10, 0, 0, 1]);
+    learn(&mut table, &request, HERE, at(299));
     assert_eq!((table.iter().count(), table.counters().full), (100, 202));
-    learn(&mut table, &question, HERE, at(301));
+    learn(&mut table, &request, HERE, at(301));
     assert_eq!((table.iter().count(), table.neighbours().count()), (2, 2));
     table.sweep(at(310));
     assert_eq!(table.iter().map(|entry| entry.address).collect::<Vec<_>>(), [newcomer]);
@@ -164,50 +164,47 @@ fn a_table_has_an_end() {
 #[test]
 fn arp_is_answered_for_known_addresses() {
     let mut table = table();
-    let question = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]);
-    let frame = parsed(&question);
-    assert_eq!(table.answer(&frame, &question, at(0)), None);
+    let request = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]);
+    let frame = parsed(&request);
+    assert_eq!(table.answer(&frame, &request, at(0)), None);
     learn(&mut table, &arp(2, BOB, [10, 0, 0, 2], [10, 0, 0, 9]), THERE, at(0));
-    let answer = parsed(&table.answer(&frame, &question, at(1)).unwrap());
-    assert_eq!((answer.source, answer.destination), (BOB, ALICE));
-    let Network::Arp(arp_answer) = answer.network else { panic!("{answer:?}") };
-    assert_eq!(
-        (arp_answer.operation, arp_answer.sender_mac, arp_answer.target_mac),
-        (2, BOB, ALICE)
-    );
+    let reply = parsed(&table.answer(&frame, &request, at(1)).unwrap());
+    assert_eq!((reply.source, reply.destination), (BOB, ALICE));
+    let Network::Arp(arp_reply) = reply.network else { panic!("{reply:?}") };
+    assert_eq!((arp_reply.operation, arp_reply.sender_mac, arp_reply.target_mac), (2, BOB, ALICE));
     assert_eq!(
         (ip("10.0.0.2"), ip("10.0.0.1")),
-        (arp_answer.sender.into(), arp_answer.target.into())
+        (arp_reply.sender.into(), arp_reply.target.into())
     );
     // The reply has the request's tag.
-    let tagged = [&question[..12], &[0x81, 0, 0, 42], &question[12..]].concat();
-    let answer = parsed(&table.answer(&parsed(&tagged), &tagged, at(1)).unwrap());
-    assert_eq!((answer.vlan, answer.network), (Some(42), Network::Arp(arp_answer)));
+    let tagged = [&request[..12], &[0x81, 0, 0, 42], &request[12..]].concat();
+    let reply = parsed(&table.answer(&parsed(&tagged), &tagged, at(1)).unwrap());
+    assert_eq!((reply.vlan, reply.network), (Some(42), Network::Arp(arp_reply)));
     // No reply after the lifetime, to the owner of the address, or to a request for one machine.
-    assert_eq!(table.answer(&frame, &question, at(300)), None);
-    for silent in [
+    assert_eq!(table.answer(&frame, &request, at(300)), None);
+    for unanswered in [
         arp(1, BOB, [10, 0, 0, 9], [10, 0, 0, 2]),
         arp(1, ALICE, [10, 0, 0, 2], [10, 0, 0, 2]),
         arp(2, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]),
-        between(ALICE, BOB, EtherType::ARP, &question[14..]),
+        between(ALICE, BOB, EtherType::ARP, &request[14..]),
     ] {
-        assert_eq!(table.answer(&parsed(&silent), &silent, at(1)), None);
+        assert_eq!(table.answer(&parsed(&unanswered), &unanswered, at(1)), None);
     }
 }
 
 #[test]
 fn solicitations_are_answered_for_known_addresses() {
     let mut table = table();
-    let question = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
-    let frame = parsed(&question);
-    assert_eq!(table.answer(&frame, &question, at(0)), None);
+    let request = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
+    let frame = parsed(&request);
+    assert_eq!(table.answer(&frame, &request, at(0)), None);
     // Bob is learned from its own request.
     learn(&mut table, &solicitation(BOB, "2001:db8::2", "2001:db8::9"), THERE, at(0));
-    let bytes = table.answer(&frame, &question, at(0)).unwrap();
-    let answer = parsed(&bytes);
-    verify(&bytes, &answer).unwrap();
-    assert_eq!((answer.source, answer.destination), (BOB, ALICE));
-    let packet = answer.ip().unwrap();
+    let bytes = table.answer(&frame, &request, at(0)).unwrap();
+    let reply = parsed(&bytes);
+    verify(&bytes, &reply).unwrap();
+    assert_eq!((reply.source, reply.destination), (BOB, ALICE));
+    let packet = reply.ip().unwrap();
     assert_eq!((packet.source, packet.destination), (ip("2001:db8::2"), ip("2001:db8::1")));
     // Advertisement, solicited and override flags, target, link-layer address.
     assert_eq!(bytes[54..56], [136, 0]);
@@ -215,11 +212,11 @@ fn solicitations_are_answered_for_known_addresses() {
     assert_eq!(bytes[62..78], "2001:db8::2".parse::<Ipv6Addr>().unwrap().octets());
     assert_eq!(bytes[78..], [2, 1, 2, 0, 0, 0, 0, 0xb]);
     // A check for a duplicate address is answered to all nodes (RFC 4861, section 7.2.4).
-    let question = solicitation(ALICE, "::", "2001:db8::2");
-    let bytes = table.answer(&parsed(&question), &question, at(0)).unwrap();
-    let answer = parsed(&bytes);
-    assert_eq!(answer.destination, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
-    assert_eq!(answer.ip().unwrap().destination, ip("ff02::1"));
+    let request = solicitation(ALICE, "::", "2001:db8::2");
+    let bytes = table.answer(&parsed(&request), &request, at(0)).unwrap();
+    let reply = parsed(&bytes);
+    assert_eq!(reply.destination, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
+    assert_eq!(reply.ip().unwrap().destination, ip("ff02::1"));
     assert_eq!(bytes[58], 0x20);
     // Every receiver learns from the reply.
     let mut other = self::table();
@@ -228,7 +225,7 @@ fn solicitations_are_answered_for_known_addresses() {
 }
 
 #[test]
-fn messages_that_do_not_count_teach_nothing() {
+fn invalid_messages_are_not_learned_from() {
     let good = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
     let refill = |mut bytes: Vec<u8>| {
         let frame = parsed(&bytes);
@@ -240,9 +237,9 @@ fn messages_that_do_not_count_teach_nothing() {
         change(&mut bytes);
         bytes
     };
-    let mut heard = table();
-    learn(&mut heard, &good, HERE, at(0));
-    assert_eq!(heard.neighbours().count(), 1);
+    let mut learned = table();
+    learn(&mut learned, &good, HERE, at(0));
+    assert_eq!(learned.neighbours().count(), 1);
     for bytes in [
         // From beyond a router; damaged; an option of length zero, and one of another machine.
         with(|bytes| bytes[21] = 254),
@@ -280,7 +277,7 @@ fn networks_with_the_same_addresses_never_meet() {
         let mut tables: Vec<_> =
             (0..NETWORKS).map(|_| Table::new(TableConfig::default())).collect();
         // By network and address: the last place, `true` if it was set, and the time.
-        let mut said: Vec<BTreeMap<MacAddr, (usize, bool, u64)>> = vec![BTreeMap::new(); NETWORKS];
+        let mut model: Vec<BTreeMap<MacAddr, (usize, bool, u64)>> = vec![BTreeMap::new(); NETWORKS];
         let mut now = 0;
         for _ in 0..500 {
             now += rng.below(60);
@@ -288,21 +285,21 @@ fn networks_with_the_same_addresses_never_meet() {
             let mac = MacAddr([2, 0, 0, 0, 0, host]);
             // A place belongs to one network, given by its number.
             let place = network + NETWORKS * rng.index(4);
-            let known = said[network].get(&mac).copied();
+            let known = model[network].get(&mac).copied();
             match rng.below(8) {
                 0 => {
                     tables[network].set_mac(mac, Some(place));
-                    said[network].insert(mac, (place, true, now));
+                    model[network].insert(mac, (place, true, now));
                 }
                 1 => {
                     tables[network].set_mac(mac, None);
-                    said[network].remove(&mac);
+                    model[network].remove(&mac);
                 }
                 2..=4 => {
                     let bytes = arp(1, mac, [10, 0, 0, host], [10, 0, 0, 99]);
                     tables[network].learn(&parsed(&bytes), &bytes, place, at(now));
                     if !known.is_some_and(|(_, fixed, _)| fixed) {
-                        said[network].insert(mac, (place, false, now));
+                        model[network].insert(mac, (place, false, now));
                     }
                 }
                 _ => {
@@ -318,7 +315,7 @@ fn networks_with_the_same_addresses_never_meet() {
 }
 
 #[test]
-fn packets_that_are_no_discovery_are_no_question() {
+fn packets_that_are_no_discovery_get_no_reply() {
     let table = table();
     for bytes in [
         packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[])),

@@ -153,8 +153,8 @@ pub fn security_groups(bytes: &[u8]) -> &'static str {
     let connections = ConnectionsConfig::default();
     let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
     let mut groups = groups.expect("a good group");
-    let unasked = groups.evaluate(Direction::Ingress, &frame, ethernet, NOW);
-    assert!(matches!(unasked, Err(_) | Ok(Pass::Neighbours)), "{unasked:?}");
+    let unrequested = groups.evaluate(Direction::Ingress, &frame, ethernet, NOW);
+    assert!(matches!(unrequested, Err(_) | Ok(Pass::Neighbours)), "{unrequested:?}");
     let sent = groups.evaluate(Direction::Egress, &frame, ethernet, NOW);
     let again = groups.evaluate(Direction::Egress, &frame, ethernet, NOW);
     assert_eq!(sent.is_ok(), again.is_ok(), "what passed passes again");

@@ -49,8 +49,8 @@ impl Tap {
         let (header, little_endian) = (12 as libc::c_int, 1 as libc::c_int);
         let fd = file.as_raw_fd();
         // SAFETY: each request points to the value it reads, which lives until the request returns; the last
-        // one takes
-        // a number.
+        // one takes a
+        // number.
         let results = unsafe {
             [
                 libc::ioctl(fd, libc::TUNSETIFF, &raw const request),

@@ -159,8 +159,8 @@ impl Trace {
         let seq = u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]]);
         let (from, to) = (short(20), short(22));
         let client = if to == self.service { from } else { to };
-        let ours = from == self.service || to == self.service;
-        (ours && short(2) > headers).then_some((client, from == self.service, seq))
+        let is_service = from == self.service || to == self.service;
+        (is_service && short(2) > headers).then_some((client, from == self.service, seq))
     }
 }
 
@@ -213,8 +213,8 @@ fn print(all: &[RoundTrip]) {
     print!("{:30}", "");
     groups.iter().for_each(|(name, _)| print!(" {name:>14}"));
     println!();
-    let row = |what: &str, value: &dyn Fn(&[RoundTrip]) -> f64| {
-        print!("{what:30}");
+    let row = |label: &str, value: &dyn Fn(&[RoundTrip]) -> f64| {
+        print!("{label:30}");
         groups.iter().for_each(|(_, group)| print!(" {:14.1}", value(group)));
         println!();
     };

@@ -1,5 +1,5 @@
 //! Requests to Redis that are due while one of two paths is dead, and the share answered in time (BIFROST, figure
-//! F10). Unlike redis-benchmark, which waits for ever, this client can fail.
+//! F10). Unlike redis-benchmark, which waits forever, this client can fail.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -68,7 +68,7 @@ fn a_whole_configuration_is_read_and_written_the_same() {
 /// Checks that an IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 28 of encryption, 16 and 16 of
 /// the transport; of the remaining bytes 12 are virtio's header and 14 Ethernet's.
 #[test]
-fn what_a_tenant_may_send_in_one_packet_follows_from_the_hosts_network() {
+fn the_tenant_mtu_follows_from_the_hosts_mtu_and_headers() {
     let host = parse(WHOLE).unwrap().host;
     assert_eq!((host.payload(), host.tenant_mtu()), (1404, 1378));
     let host = Host { encryption: Encryption::of_mode("off"), ..host };
@@ -96,7 +96,7 @@ fn encryption_is_preferred_and_its_former_table_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_values_are_named() {
     for (old, new, words) in [
         ("mtu = 1500", "mtus = 1500", &["mtus", "mtu"][..]),
         ("mtu = 1500", "congestion = \"swft\"", &["host.congestion", "swift"]),

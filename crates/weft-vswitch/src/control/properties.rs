@@ -46,7 +46,7 @@ fn request(line: &[u8]) -> bool {
 }
 
 #[test]
-fn no_client_breaks_a_promise() {
+fn no_client_violates_a_property() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let corpus = crate::inputs::corpus(&file.join("tests/golden/control_socket.corpus"));
     let requests = crate::inputs::survive(&corpus, 20_000, control_socket);

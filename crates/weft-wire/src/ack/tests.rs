@@ -74,7 +74,7 @@ fn every_bitmap_length_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_bitmap_of_nine_words_is_refused_even_when_they_are_there() {
+fn a_bitmap_of_more_than_eight_words_is_refused() {
     let mut bytes = [0; 128];
     AckHeader::default().emit(&mut bytes);
     for words in 9..=15 {
@@ -85,7 +85,7 @@ fn a_bitmap_of_nine_words_is_refused_even_when_they_are_there() {
 }
 
 #[test]
-fn a_cut_bitmap_is_refused_with_its_numbers() {
+fn a_truncated_bitmap_is_refused_with_its_numbers() {
     let header = AckHeader { bitmap: Bitmap::from_words(&[1, 2, 3]), ..AckHeader::default() };
     let mut bytes = [0; AckHeader::MAX_LEN];
     header.emit(&mut bytes);
@@ -100,7 +100,7 @@ fn a_cut_bitmap_is_refused_with_its_numbers() {
 }
 
 #[test]
-fn the_bit_of_a_packet_is_where_the_paper_writes_it() {
+fn the_bit_of_a_packet_has_the_position_of_the_paper() {
     // BIFROST's ACK(3|0100): the base is 3, and of 3, 4, 5, 6 only 4 was received.
     let mut bitmap = Bitmap::default();
     bitmap.set(1);

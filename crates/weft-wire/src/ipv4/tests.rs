@@ -57,7 +57,7 @@ fn every_length_of_options_comes_back_as_it_went() {
 }
 
 #[test]
-fn options_that_do_not_add_up_cannot_be_built() {
+fn options_with_invalid_lengths_cannot_be_constructed() {
     assert_eq!(Ipv4Options::new(&[1; 41]), None, "longer than a header has room for");
     assert_eq!(Ipv4Options::new(&[0x44, 5, 0, 0]), None, "ends past the options");
     assert_eq!(Ipv4Options::new(&[0x44, 1, 0, 0]), None, "shorter than its own head");
@@ -67,7 +67,7 @@ fn options_that_do_not_add_up_cannot_be_built() {
 }
 
 #[test]
-fn malformed_options_are_refused_with_their_place() {
+fn malformed_options_are_refused_with_their_offset() {
     let mut rng = Seed(1).child("ipv4", 2).rng();
     let options = Ipv4Options::new(&[1, 1, 0x44, 2]).unwrap();
     let header = Ipv4Header { payload_len: 0, options, ..sample(0, &mut rng) };
@@ -91,7 +91,7 @@ fn any_flipped_bit_of_the_header_is_refused() {
 }
 
 #[test]
-fn a_length_that_cannot_be_is_refused_even_with_a_right_checksum() {
+fn an_impossible_length_is_refused_even_with_a_valid_checksum() {
     let mut rng = Seed(1).child("ipv4", 4).rng();
     let mut bytes = [0; 30];
     Ipv4Header { payload_len: 10, ..sample(0, &mut rng) }.emit(&mut bytes);

@@ -13,7 +13,7 @@ pub enum RdmaService {
     Ud,
 }
 
-/// The half of a queue pair that sends a message.
+/// The half of a queue pair that sends a message with an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Requester,

@@ -1,4 +1,4 @@
-//! RDMA operations as values: the only place that knows which header fields an operation uses, and for what.
+//! RDMA operations as values. Only this module assigns meanings to the header fields that an operation uses.
 
 use super::{AtomicOperands, RdmaHeader, RdmaOpcode, RdmaService};
 use crate::bits::U24;
@@ -15,7 +15,7 @@ pub struct RdmaRemote {
 /// The header fields of a SEND besides its payload (IBTA volume 1, chapter 9: `ImmDt`, `IETH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendExtension {
-    /// Nothing.
+    /// No field.
     None,
     /// Immediate data for the completion.
     Immediate(u32),
@@ -105,12 +105,12 @@ pub enum RdmaOperation {
     },
 }
 
-/// An atomic request came without operands.
+/// The error of an atomic request without operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingOperands;
 
 impl AtomicOperation {
-    /// Returns which operation it is.
+    /// Returns the kind of the operation.
     pub const fn kind(self) -> AtomicKind {
         match self {
             Self::FetchAdd { .. } => AtomicKind::FetchAdd,
@@ -151,10 +151,10 @@ impl AtomicOperation {
 }
 
 impl RdmaOperation {
-    /// Returns what a message with this opcode does.
+    /// Returns the operation of a message with this opcode and header.
     ///
     /// # Errors
-    /// It is an atomic, and the header has no operands.
+    /// The operation is an atomic, and the header has no operands.
     #[inline]
     pub fn decode(opcode: RdmaOpcode, header: &RdmaHeader) -> Result<Self, MissingOperands> {
         let RdmaHeader { address, key, immediate: word, operands, .. } = *header;
@@ -225,11 +225,11 @@ impl RdmaOperation {
         }
     }
 
-    /// Returns the header with the operation's fields. Queue pair, PSN and solicited event are the caller's to set.
+    /// Returns a header with the operation's fields. The caller sets queue pair, PSN and solicited event.
     #[inline]
     pub fn header(&self) -> RdmaHeader {
         let header = RdmaHeader::default();
-        let of = |RdmaRemote { address, rkey }| RdmaHeader { address, key: rkey, ..header };
+        let at_remote = |RdmaRemote { address, rkey }| RdmaHeader { address, key: rkey, ..header };
         match *self {
             Self::Send { receive: address, extension } => {
                 let immediate = match extension {
@@ -243,11 +243,11 @@ impl RdmaOperation {
                 RdmaHeader { address, key, immediate, ..header }
             }
             Self::Write { remote, immediate } => {
-                RdmaHeader { immediate: immediate.unwrap_or(0), ..of(remote) }
+                RdmaHeader { immediate: immediate.unwrap_or(0), ..at_remote(remote) }
             }
-            Self::Read { remote, length } => RdmaHeader { immediate: length, ..of(remote) },
+            Self::Read { remote, length } => RdmaHeader { immediate: length, ..at_remote(remote) },
             Self::Atomic { remote, operation } => {
-                RdmaHeader { operands: Some(operation.operands()), ..of(remote) }
+                RdmaHeader { operands: Some(operation.operands()), ..at_remote(remote) }
             }
             Self::ReadResponse => header,
             Self::AtomicAcknowledge { value: address } => RdmaHeader { address, ..header },
@@ -258,6 +258,7 @@ impl RdmaOperation {
     }
 }
 
+/// Returns the opcode if the service is RC, which alone has it.
 const fn only_rc(service: RdmaService, opcode: RdmaOpcode) -> Option<RdmaOpcode> {
     match service {
         RdmaService::Rc => Some(opcode),
@@ -265,7 +266,7 @@ const fn only_rc(service: RdmaService, opcode: RdmaOpcode) -> Option<RdmaOpcode>
     }
 }
 
-/// Returns the number of a queue pair in a field of 64 bits.
+/// Returns the number of a queue pair in the low 24 bits of a field of 64 bits.
 const fn low_24_bits(field: u64) -> U24 {
     let bytes = field.to_be_bytes();
     U24::truncate(u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]))
@@ -275,7 +276,7 @@ const fn low_24_bits(field: u64) -> U24 {
 mod tests {
     use super::*;
 
-    /// A header in which every field has another value.
+    /// Returns a header in which every field has a different value.
     fn sample() -> RdmaHeader {
         RdmaHeader {
             address: 0x12_3456,

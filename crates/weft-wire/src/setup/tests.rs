@@ -56,7 +56,7 @@ fn every_first_row_of_every_kind_comes_back_as_it_went() {
 }
 
 #[test]
-fn the_packet_type_and_the_kind_name_each_other() {
+fn packet_types_and_kinds_correspond() {
     for packet_type in 0..=u8::MAX {
         match SetupKind::from_packet_type(packet_type) {
             Some(kind) => assert_eq!(kind.packet_type(), packet_type),
@@ -67,7 +67,7 @@ fn the_packet_type_and_the_kind_name_each_other() {
 }
 
 #[test]
-fn bytes_after_the_terms_are_left_to_later_versions() {
+fn bytes_after_the_terms_are_returned() {
     let mut rng = Seed(1).child("setup header", 1).rng();
     let header = SetupHeader::sample(SetupKind::Accept, 0, &mut rng);
     let mut bytes = [0x55; SetupHeader::LEN + SetupParameters::LEN + 7];
@@ -92,7 +92,7 @@ fn a_request_without_its_terms_is_refused() {
 
 #[test]
 #[should_panic(expected = "only request, challenge and accept carry terms")]
-fn terms_in_a_reject_are_our_bug() {
+fn terms_in_a_reject_panic() {
     let mut rng = Seed(1).child("setup header", 3).rng();
     let request = SetupHeader::sample(SetupKind::Request, 0, &mut rng);
     SetupHeader { kind: SetupKind::Reject, ..request }.emit(&mut [0; 64]);

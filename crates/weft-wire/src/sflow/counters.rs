@@ -10,8 +10,9 @@ pub struct CounterSample<'a> {
     pub sequence: u32,
     /// The source of the counters.
     pub source: Source,
-    /// The sample's records, of which some may be an interface's.
+    /// The sample's records, some of which may be those of an interface.
     pub(super) records: Xdr<'a>,
+    /// Number of the records.
     pub(super) count: u32,
 }
 
@@ -114,7 +115,7 @@ impl<'a> CounterSample<'a> {
     /// Returns the generic counters of an interface, if the sample has them.
     ///
     /// # Errors
-    /// Returns `Truncated` if a record is shorter than its length field.
+    /// Returns `Truncated` if the bytes end within a record, or an interface's record is too short.
     #[inline]
     pub fn interface(&self) -> Result<Option<IfCounters>, SflowError> {
         let mut xdr = self.records;

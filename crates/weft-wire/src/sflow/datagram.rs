@@ -8,7 +8,7 @@ use super::{CounterSample, FlowSample, SflowError, VERSION, sample_format};
 /// A datagram of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The address that the router states.
+    /// The agent's address, as the datagram states it.
     pub agent: IpAddr,
     /// Number of the agent in the router.
     pub sub_agent: u32,
@@ -40,6 +40,7 @@ pub enum Sample<'a> {
 /// and ends after an error that hides the start of the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Samples<'a> {
+    /// Number of samples that have not been parsed.
     left: u32,
     bytes: Xdr<'a>,
 }

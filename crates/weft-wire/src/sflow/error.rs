@@ -20,7 +20,7 @@ pub enum SflowError {
         /// The first word.
         got: u32,
     },
-    /// The agent's address has an unknown type.
+    /// The type of the agent's address is unknown.
     #[error("an sFlow agent's address of type {got}; known: 1 (IPv4), 2 (IPv6)")]
     UnknownAddressType {
         /// The type's number.

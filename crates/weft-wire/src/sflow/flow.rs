@@ -36,13 +36,13 @@ pub struct Source {
 /// The input or output interface of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The router gives no interface.
+    /// The router names no interface.
     Unknown,
     /// The interface's ifIndex.
     Index(u32),
     /// The packet was dropped, for this reason (the standard's numbers).
     Dropped(u32),
-    /// The packet left on several interfaces, of this number; 0 if unknown.
+    /// The packet was sent on several interfaces; their number, or 0 if unknown.
     Several(u32),
 }
 
@@ -77,7 +77,7 @@ impl Source {
 }
 
 impl Interface {
-    /// The value bits of the compact form; all ones is the ifIndex "internal".
+    /// Mask of the value in the compact form. The value of all ones is the router itself ("internal").
     const INTERNAL: u32 = 0x3fff_ffff;
 
     #[inline]
@@ -94,7 +94,7 @@ impl Interface {
             (0, index) => Self::Index(index),
             (1, reason) => Self::Dropped(reason),
             (2, count) => Self::Several(count),
-            // The format is reserved.
+            // The other format is reserved.
             (_, _) => Self::Unknown,
         })
     }

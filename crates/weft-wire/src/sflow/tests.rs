@@ -37,7 +37,7 @@ fn by_hand() -> Vec<u8> {
 }
 
 #[test]
-fn a_datagram_put_together_by_hand_reads_as_it_says() {
+fn a_datagram_assembled_by_hand_is_parsed() {
     let bytes = by_hand();
     let datagram = Datagram::parse(&bytes).unwrap();
     assert_eq!(datagram.agent, IpAddr::from([10, 0, 0, 9]));
@@ -68,7 +68,7 @@ fn a_datagram_put_together_by_hand_reads_as_it_says() {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn written_samples_are_read_unchanged() {
     let counters =
         IfCounters { index: 4, out_octets: u64::MAX, promiscuous: 1, ..IfCounters::default() };
     for (length, agent) in [(0, [10, 0, 0, 1].into()), (61, IpAddr::from(Ipv6Addr::LOCALHOST))] {
@@ -101,7 +101,7 @@ fn what_is_written_reads_back() {
 }
 
 #[test]
-fn a_sample_that_does_not_fit_leaves_no_trace() {
+fn a_sample_that_does_not_fit_is_not_written() {
     let mut buffer = [0; 150];
     let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 1, 0);
     assert!(writer.counters(1, Source::interface(1), &IfCounters::default()));
@@ -111,7 +111,7 @@ fn a_sample_that_does_not_fit_leaves_no_trace() {
 }
 
 #[test]
-fn a_bad_sample_does_not_take_the_good_ones_with_it() {
+fn samples_after_a_malformed_one_are_parsed() {
     let mut bytes = by_hand();
     // The flow sample's rate; the sample's body begins after the datagram's 28 bytes and its own 8.
     bytes[28 + 8 + 12..][..4].fill(0);
@@ -121,16 +121,16 @@ fn a_bad_sample_does_not_take_the_good_ones_with_it() {
 }
 
 #[test]
-fn what_is_not_sflow_5_says_why() {
+fn other_bytes_than_sflow_5_are_refused_with_the_reason() {
     let bytes = by_hand();
     let parse = |bytes: &[u8]| Datagram::parse(bytes).unwrap_err();
     assert_eq!(parse(&[]), SflowError::Truncated { needed: 4, got: 0 });
     let other = [&[0, 0, 0, 4], &bytes[4..]].concat();
     assert_eq!(parse(&other), SflowError::WrongVersion { got: 4 });
-    let nameless = [&bytes[..4], &[0, 0, 0, 9], &bytes[8..]].concat();
-    assert_eq!(parse(&nameless), SflowError::UnknownAddressType { got: 9 });
-    let boastful = [&bytes[..24], &[0xff; 4]].concat();
-    assert_eq!(parse(&boastful), SflowError::TooMany { announced: u32::MAX, got: 0 });
+    let unknown_address = [&bytes[..4], &[0, 0, 0, 9], &bytes[8..]].concat();
+    assert_eq!(parse(&unknown_address), SflowError::UnknownAddressType { got: 9 });
+    let too_many = [&bytes[..24], &[0xff; 4]].concat();
+    assert_eq!(parse(&too_many), SflowError::TooMany { announced: u32::MAX, got: 0 });
     // A datagram truncated at any byte gives an error or fewer samples, never a panic.
     for length in 0..bytes.len() {
         let cut = Datagram::parse(&bytes[..length]);

@@ -57,7 +57,8 @@ impl<'a> DatagramWriter<'a> {
         writer
     }
 
-    /// Adds a flow sample with its header. Returns `false` and writes nothing if it does not fit.
+    /// Adds a flow sample with its header. Returns `false` and writes nothing if it does not fit. The compact form
+    /// truncates the source to 8 bits of kind and 24 of index, and an interface's value to 30 bits.
     #[must_use]
     pub fn flow(&mut self, sample: &FlowSample<'_>) -> bool {
         const FIXED: usize = 8 * 4;
@@ -72,8 +73,8 @@ impl<'a> DatagramWriter<'a> {
         self.words(interfaces);
         self.word(u32::from(sample.header.is_some()));
         if let Some(raw) = sample.header {
-            let length = narrow(raw.bytes.len());
-            let body = narrow(16 + raw.bytes.len().next_multiple_of(4));
+            let length = length_word(raw.bytes.len());
+            let body = length_word(16 + raw.bytes.len().next_multiple_of(4));
             self.words([
                 record_format::RAW_HEADER,
                 body,
@@ -88,14 +89,15 @@ impl<'a> DatagramWriter<'a> {
         true
     }
 
-    /// Adds the counters of an interface. Returns `false` and writes nothing if they do not fit.
+    /// Adds the counters of an interface. Returns `false` and writes nothing if they do not fit. The source is
+    /// truncated as in [`flow`](Self::flow).
     #[must_use]
     pub fn counters(&mut self, sequence: u32, source: Source, counters: &IfCounters) -> bool {
         const FIXED: usize = 3 * 4 + 2 * 4;
         if !self.begin(sample_format::COUNTERS, FIXED + IfCounters::LEN) {
             return false;
         }
-        let record = [record_format::IF_COUNTERS, narrow(IfCounters::LEN)];
+        let record = [record_format::IF_COUNTERS, length_word(IfCounters::LEN)];
         self.words([sequence, source_word(source), 1]);
         self.words(record);
         let it = counters;
@@ -124,16 +126,17 @@ impl<'a> DatagramWriter<'a> {
         self.len
     }
 
-    /// Begins a sample of `length` bytes. Returns `false` if it does not fit.
+    /// Begins a sample whose body has `length` bytes. Returns `false` if it does not fit.
     fn begin(&mut self, format: u32, length: usize) -> bool {
         if self.out.len() - self.len < 8 + length {
             return false;
         }
-        self.words([format, narrow(length)]);
+        self.words([format, length_word(length)]);
         self.samples += 1;
         true
     }
 
+    /// Appends a word.
     fn word(&mut self, word: u32) {
         self.bytes(&word.to_be_bytes());
     }
@@ -148,10 +151,11 @@ impl<'a> DatagramWriter<'a> {
     }
 }
 
+/// Returns the word of a source in the compact form.
 const fn source_word(source: Source) -> u32 {
     source.kind << 24 | (source.index & 0x00ff_ffff)
 }
 
-fn narrow(length: usize) -> u32 {
+fn length_word(length: usize) -> u32 {
     u32::try_from(length).expect("a sample is shorter than 4 GiB")
 }

@@ -61,6 +61,7 @@ impl<'a> Xdr<'a> {
         Ok(bytes)
     }
 
+    /// Reads an address with its type.
     #[inline]
     pub(super) fn address(&mut self) -> Result<IpAddr, SflowError> {
         match self.u32()? {
@@ -70,7 +71,8 @@ impl<'a> Xdr<'a> {
         }
     }
 
-    /// Reads the number of entries that follow. Each needs at least eight bytes, so a larger count is invalid.
+    /// Reads the number of entries that follow. Each needs at least eight bytes, so a count above an eighth of the
+    /// bytes left is invalid.
     #[inline]
     pub(super) fn count(&mut self) -> Result<u32, SflowError> {
         let announced = self.u32()?;
@@ -80,6 +82,7 @@ impl<'a> Xdr<'a> {
         Ok(announced)
     }
 
+    /// Reads the format and the bytes of an entry.
     #[inline]
     pub(super) fn entry(&mut self) -> Result<Entry<'a>, SflowError> {
         let tag = self.u32()?;

@@ -9,7 +9,7 @@ use weft_wire::{
     RdmaHeader, RemoteBody, SealedHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
 };
 
-/// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
+/// Checks the properties of a parser with these bytes; returns its error if it refuses them.
 pub type Property = fn(&[u8]) -> Result<(), ParseError>;
 
 /// Every parser by the name of its fuzz target.
@@ -30,19 +30,19 @@ pub const PARSERS: &[(&str, Property)] = &[
 /// The result of a parser.
 type Parsed<'a, H> = Result<(H, &'a [u8]), ParseError>;
 
-/// A header that was accepted, written again and read again; and what the parser left.
-struct Again<'a, H> {
+/// A header that a parser accepted, and the bytes after it.
+struct Accepted<'a, H> {
     header: H,
     rest: &'a [u8],
 }
 
-/// Parses, and holds that a refusal's numbers are true of the input.
+/// Parses `bytes`, and checks that the numbers in a `Truncated` error match the input.
 fn parsed<'a, H>(
     bytes: &'a [u8],
     parse: fn(&'a [u8]) -> Parsed<'a, H>,
-) -> Result<Again<'a, H>, ParseError> {
+) -> Result<Accepted<'a, H>, ParseError> {
     match parse(bytes) {
-        Ok((header, rest)) => Ok(Again { header, rest }),
+        Ok((header, rest)) => Ok(Accepted { header, rest }),
         Err(ParseError::Truncated { needed, got }) => {
             assert_eq!(got, bytes.len());
             assert!(needed > got, "{needed} bytes needed, {got} there: no reason to refuse");
@@ -52,46 +52,46 @@ fn parsed<'a, H>(
     }
 }
 
-/// Holds that a value written as bytes is read as the same value and payload.
+/// Checks that the emitted header, followed by the same bytes, is parsed as the same value and rest.
 fn assert_stable<H: PartialEq + core::fmt::Debug>(
-    again: &Again<'_, H>,
+    accepted: &Accepted<'_, H>,
     header_bytes: &[u8],
     parse: fn(&[u8]) -> Parsed<'_, H>,
 ) {
-    let whole = [header_bytes, again.rest].concat();
+    let whole = [header_bytes, accepted.rest].concat();
     let (header, rest) = parse(&whole).expect("what was emitted is accepted");
-    assert_eq!(header, again.header);
-    assert_eq!(rest, again.rest);
+    assert_eq!(header, accepted.header);
+    assert_eq!(rest, accepted.rest);
 }
 
 pub fn packet(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, Packet::parse)?;
+    let accepted = parsed(bytes, Packet::parse)?;
     let mut out = [0; Packet::MAX_LEN];
-    let len = again.header.emit(&mut out);
-    assert_eq!(len, again.header.len());
-    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
-    assert_stable(&again, &out[..len], Packet::parse);
-    assert!(!again.header.to_string().contains('\n'), "a packet is one line");
+    let len = accepted.header.emit(&mut out);
+    assert_eq!(len, accepted.header.len());
+    assert_eq!(len + accepted.rest.len(), bytes.len(), "every byte is header or payload");
+    assert_stable(&accepted, &out[..len], Packet::parse);
+    assert!(!accepted.header.to_string().contains('\n'), "a packet is one line");
     Ok(())
 }
 
 pub fn rdma(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, RdmaHeader::parse)?;
+    let accepted = parsed(bytes, RdmaHeader::parse)?;
     let mut out = [0; RdmaHeader::MAX_LEN];
-    let len = again.header.emit(&mut out);
-    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
-    assert_stable(&again, &out[..len], RdmaHeader::parse);
+    let len = accepted.header.emit(&mut out);
+    assert_eq!(len + accepted.rest.len(), bytes.len(), "every byte is header or payload");
+    assert_stable(&accepted, &out[..len], RdmaHeader::parse);
     Ok(())
 }
 
-/// A frame's header, and what a large one says instead of its body.
+/// Checks the header of a frame, and the location of a remote body after it.
 pub fn frame(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, FrameHeader::parse)?;
+    let accepted = parsed(bytes, FrameHeader::parse)?;
     let mut out = [0; FrameHeader::MAX_LEN];
-    let len = again.header.emit(&mut out);
-    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or body");
-    assert_stable(&again, &out[..len], FrameHeader::parse);
-    let body = RemoteBody::parse(again.rest)?;
+    let len = accepted.header.emit(&mut out);
+    assert_eq!(len + accepted.rest.len(), bytes.len(), "every byte is header or body");
+    assert_stable(&accepted, &out[..len], FrameHeader::parse);
+    let body = RemoteBody::parse(accepted.rest)?;
     let mut out = [0; RemoteBody::LEN];
     body.emit(&mut out);
     assert_eq!(RemoteBody::parse(&out), Ok(body));
@@ -105,15 +105,15 @@ pub fn offer(bytes: &[u8]) -> Result<(), ParseError> {
 }
 
 pub fn eth(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, EthernetHeader::parse)?;
+    let accepted = parsed(bytes, EthernetHeader::parse)?;
     let mut out = [0; EthernetHeader::LEN];
-    again.header.emit(&mut out);
+    accepted.header.emit(&mut out);
     assert_eq!(out, bytes[..EthernetHeader::LEN], "nothing in the header is reserved");
-    assert_stable(&again, &out, EthernetHeader::parse);
+    assert_stable(&accepted, &out, EthernetHeader::parse);
     Ok(())
 }
 
-/// Tries the bytes as they are, then with a right checksum, which chance would not find.
+/// Checks the bytes as they are, then with a valid checksum, which random bytes almost never have.
 pub fn ipv4(bytes: &[u8]) -> Result<(), ParseError> {
     match ipv4_as_is(bytes) {
         Err(ParseError::BadChecksum { .. }) => {
@@ -131,70 +131,71 @@ pub fn ipv4(bytes: &[u8]) -> Result<(), ParseError> {
 }
 
 fn ipv4_as_is(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, Ipv4Header::parse)?;
-    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let accepted = parsed(bytes, Ipv4Header::parse)?;
+    assert_eq!(accepted.rest.len(), usize::from(accepted.header.payload_len));
     let mut out = [0; Ipv4Header::MAX_LEN];
-    again.header.emit(&mut out);
-    assert_stable(&again, &out[..again.header.header_len()], Ipv4Header::parse);
+    accepted.header.emit(&mut out);
+    assert_stable(&accepted, &out[..accepted.header.header_len()], Ipv4Header::parse);
     Ok(())
 }
 
 pub fn ipv6(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, Ipv6Header::parse)?;
-    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let accepted = parsed(bytes, Ipv6Header::parse)?;
+    assert_eq!(accepted.rest.len(), usize::from(accepted.header.payload_len));
     let mut out = [0; Ipv6Header::LEN];
-    again.header.emit(&mut out);
+    accepted.header.emit(&mut out);
     assert_eq!(out, bytes[..Ipv6Header::LEN], "nothing in the header is reserved");
-    assert_stable(&again, &out, Ipv6Header::parse);
+    assert_stable(&accepted, &out, Ipv6Header::parse);
     Ok(())
 }
 
-/// Also holds that a checksum that was computed is accepted, over both kinds of address.
+/// Also checks that a computed checksum is valid, with both kinds of address.
 pub fn udp(bytes: &[u8]) -> Result<(), ParseError> {
     use weft_wire::checksum::PseudoHeader;
 
-    let again = parsed(bytes, UdpHeader::parse)?;
-    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let accepted = parsed(bytes, UdpHeader::parse)?;
+    assert_eq!(accepted.rest.len(), usize::from(accepted.header.payload_len));
     let mut out = [0; UdpHeader::LEN];
-    again.header.emit(&mut out);
+    accepted.header.emit(&mut out);
     assert_eq!(out, bytes[..UdpHeader::LEN], "nothing in the header is reserved");
-    assert_stable(&again, &out, UdpHeader::parse);
+    assert_stable(&accepted, &out, UdpHeader::parse);
     for pseudo in [
         PseudoHeader::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
         PseudoHeader::V6 { source: [1; 16].into(), destination: [2; 16].into() },
     ] {
-        let header = again.header.with_checksum(pseudo, again.rest);
-        assert_eq!(header.verify(pseudo, again.rest), Ok(()));
+        let header = accepted.header.with_checksum(pseudo, accepted.rest);
+        assert_eq!(header.verify(pseudo, accepted.rest), Ok(()));
     }
     Ok(())
 }
 
 pub fn virtio_net(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, VirtioNetHeader::parse)?;
+    let accepted = parsed(bytes, VirtioNetHeader::parse)?;
     let mut out = [0; VirtioNetHeader::LEN];
-    again.header.emit(&mut out);
+    accepted.header.emit(&mut out);
     assert_eq!(out[1..], bytes[1..VirtioNetHeader::LEN], "only flags are reserved");
-    assert_stable(&again, &out, VirtioNetHeader::parse);
+    assert_stable(&accepted, &out, VirtioNetHeader::parse);
     Ok(())
 }
 
 pub fn vxlan(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, VxlanHeader::parse)?;
+    let accepted = parsed(bytes, VxlanHeader::parse)?;
     let mut out = [0; VxlanHeader::LEN];
-    again.header.emit(&mut out);
-    assert_stable(&again, &out, VxlanHeader::parse);
+    accepted.header.emit(&mut out);
+    assert_stable(&accepted, &out, VxlanHeader::parse);
     Ok(())
 }
 
 pub fn sealed(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, SealedHeader::parse)?;
+    let accepted = parsed(bytes, SealedHeader::parse)?;
     let mut out = [0; SealedHeader::LEN];
-    again.header.emit(&mut out);
-    assert_stable(&again, &out, SealedHeader::parse);
+    accepted.header.emit(&mut out);
+    assert_stable(&accepted, &out, SealedHeader::parse);
     Ok(())
 }
 
-/// A datagram is read to its end without a panic, and samples that were read are written as the same values.
+/// Checks that a datagram is parsed to its end without a panic, and that its flow samples are written as the same
+/// values.
 pub fn sflow(bytes: &[u8]) -> Result<(), SflowError> {
     let datagram = Datagram::parse(bytes)?;
     let mut out = vec![0; bytes.len() + 64];
@@ -220,13 +221,13 @@ pub fn sflow(bytes: &[u8]) -> Result<(), SflowError> {
         }
     }
     let length = writer.finish();
-    let again = Datagram::parse(&out[..length]).expect("what was written is accepted");
-    assert_eq!((again.agent, again.sequence), (agent, sequence));
-    for (sample, flow) in again.samples.zip(&written) {
+    let accepted = Datagram::parse(&out[..length]).expect("what was written is accepted");
+    assert_eq!((accepted.agent, accepted.sequence), (agent, sequence));
+    for (sample, flow) in accepted.samples.zip(&written) {
         let Ok(Sample::Flow(sample)) = sample else { panic!("{sample:?} instead of {flow:?}") };
-        let compact =
+        let is_truncated =
             |index| matches!(index, weft_wire::sflow::Interface::Index(index) if index >= 1 << 30);
-        if !compact(flow.input) && !compact(flow.output) {
+        if !is_truncated(flow.input) && !is_truncated(flow.output) {
             assert_eq!((sample.header, sample.rate), (flow.header, flow.rate));
         }
     }

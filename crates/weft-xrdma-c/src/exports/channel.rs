@@ -50,12 +50,12 @@ pub unsafe extern "C" fn xrdma_connect(
         let (place, address) =
             unsafe { (room(channel, "the channel")?, text(address, "the address")?) };
         let (address, handle) = (resolve(address)?, context.addr());
-        let name = with(|tables| {
+        let channel = with(|tables| {
             let (context, channels) = tables.context(handle)?;
             let id = context.node.connect_and_wait(address)?;
-            context.name(channels, handle, id)
+            context.channel_handle(channels, handle, id)
         })?;
-        place.write(ptr::without_provenance_mut(name));
+        place.write(ptr::without_provenance_mut(channel));
         Ok(0)
     })
 }

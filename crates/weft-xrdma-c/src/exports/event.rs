@@ -52,7 +52,7 @@ fn poll(
     let context = contexts.get_mut(handle)?;
     context.texts.clear();
     context.node.poll();
-    context.gather(channels, handle)?;
+    context.queue_events(channels, handle)?;
     let mut filled = 0;
     for place in room {
         while let Some(event) = context.events.pop_front() {
@@ -82,15 +82,16 @@ fn convert(
             | MsgEvent::Delivered { channel, .. }
             | MsgEvent::Closed { channel, .. }
             | MsgEvent::Slow(Slow::Call { channel, .. } | Slow::Answers { channel, .. }),
-        ) => context.name_of(*channel),
+        ) => context.known_handle(*channel),
         _ => None,
     };
-    let user_data = of.and_then(|name| channels.get(name).ok()).map(|channel| channel.user_data);
-    let name = of.unwrap_or(0);
+    let user_data =
+        of.and_then(|handle| channels.get(handle).ok()).map(|channel| channel.user_data);
+    let channel_handle = of.unwrap_or(0);
     let mut c_event = xrdma_event {
         kind: kind::XRDMA_EVENT_SLOW_POLL,
         error: 0,
-        channel: ptr::without_provenance_mut(name),
+        channel: ptr::without_provenance_mut(channel_handle),
         user_data: user_data.unwrap_or(ptr::null_mut::<c_void>()),
         msg: ptr::null_mut(),
         number: 0,
@@ -109,7 +110,7 @@ fn convert(
         Event::Channel(MsgEvent::Message { channel, message }) => {
             c_event.kind = kind::XRDMA_EVENT_MESSAGE;
             let trace = context.take_trace(channel, &message);
-            let held = Held { context: handle, channel: name, message, trace };
+            let held = Held { context: handle, channel: channel_handle, message, trace };
             c_event.msg = ptr::without_provenance_mut(messages.insert(held)?);
         }
         Event::Channel(MsgEvent::Delivered { number, .. }) => {
@@ -119,8 +120,8 @@ fn convert(
             c_event.kind = kind::XRDMA_EVENT_CLOSED;
             let failure = Failure::new(of_close(&reason), reason.to_string());
             explain(context, &mut c_event, &failure);
-            if let Some(name) = context.forget(channel) {
-                channels.remove(name)?;
+            if let Some(ended) = context.forget(channel) {
+                channels.remove(ended)?;
             }
         }
         Event::Channel(MsgEvent::Slow(Slow::Poll { gap })) => {
@@ -189,7 +190,7 @@ pub extern "C" fn xrdma_arm(context: *mut xrdma_context) -> c_int {
         with(|tables| {
             let handle = context.addr();
             let (context, channels) = tables.context(handle)?;
-            context.gather(channels, handle)?;
+            context.queue_events(channels, handle)?;
             if !context.events.is_empty() {
                 return Ok(0);
             }
@@ -212,7 +213,7 @@ pub extern "C" fn xrdma_process_event(context: *mut xrdma_context) -> c_int {
             let handle = context.addr();
             let (context, channels) = tables.context(handle)?;
             context.node.process_event();
-            context.gather(channels, handle)?;
+            context.queue_events(channels, handle)?;
             Ok(c_int::try_from(context.events.len()).unwrap_or(c_int::MAX))
         })
     })

@@ -12,7 +12,7 @@ use crate::types::xrdma_context;
 /// The bytes are not zeroed.
 ///
 /// # Errors
-/// * EINVAL: the length is 0 or over 4 GiB; or the context is null, gone, or another thread's.
+/// * EINVAL: the length is 0 or at least 4 GiB; or the context is null, gone, or another thread's.
 /// * ENOMEM: the cache is at its limit (`memory_limit`), or the device has no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_reg_mem(

@@ -143,7 +143,7 @@ pub extern "C" fn xrdma_decline(channel: *mut xrdma_channel, request: u64) -> c_
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_data(msg: *const xrdma_msg) -> *const c_void {
     let act = |held: &Held| ptr::with_exposed_provenance(pointer(held.message.body()));
-    look(msg, act, ptr::null())
+    inspect(msg, act, ptr::null())
 }
 
 /// Returns the length of a message's body in bytes.
@@ -152,7 +152,7 @@ pub extern "C" fn xrdma_msg_data(msg: *const xrdma_msg) -> *const c_void {
 /// Returns 0 if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_len(msg: *const xrdma_msg) -> usize {
-    look(msg, |held| held.message.len() as usize, 0)
+    inspect(msg, |held| held.message.len() as usize, 0)
 }
 
 /// Returns the kind of a message: one-way, request or response.
@@ -166,7 +166,7 @@ pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
         CallRole::Request(_) => xrdma_msg_kind::XRDMA_MSG_REQUEST,
         CallRole::Response(_) => xrdma_msg_kind::XRDMA_MSG_RESPONSE,
     };
-    look(msg, kind, xrdma_msg_kind::XRDMA_MSG_NONE)
+    inspect(msg, kind, xrdma_msg_kind::XRDMA_MSG_NONE)
 }
 
 /// Returns the number of a request, as its sender numbered it, or of the request that a response answers.
@@ -179,7 +179,7 @@ pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
         CallRole::OneWay => 0,
         CallRole::Request(id) | CallRole::Response(id) => id,
     };
-    look(msg, number, 0)
+    inspect(msg, number, 0)
 }
 
 /// Returns the channel on which a message arrived, which may be gone.
@@ -189,7 +189,7 @@ pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_channel(msg: *const xrdma_msg) -> *mut xrdma_channel {
     let channel = |held: &Held| ptr::without_provenance_mut(held.channel);
-    look(msg, channel, ptr::null_mut())
+    inspect(msg, channel, ptr::null_mut())
 }
 
 /// Releases a message and its memory.
@@ -234,6 +234,8 @@ pub unsafe extern "C" fn xrdma_trace_request(
     })
 }
 
+/// Sends a message and returns its number, or a negative error number.
+///
 /// # Safety
 /// As [`payload`].
 unsafe fn send(
@@ -265,7 +267,7 @@ unsafe fn payload<'a>(
     flags: c_uint,
 ) -> Outcome<Payload<'a>> {
     match flags {
-        XRDMA_LENT => Ok(Payload::Lent(context.lent(data.addr(), len)?)),
+        XRDMA_LENT => Ok(Payload::Lent(context.lent_slice(data.addr(), len)?)),
         0 if len == 0 => Ok(Payload::Copy(&[])),
         0 if data.is_null() || isize::try_from(len).is_err() => {
             Err(Failure::argument(format!("{len} bytes at {data:p} are no body")))
@@ -276,8 +278,8 @@ unsafe fn payload<'a>(
     }
 }
 
-/// Returns what `at` reads from a message of the program, or `otherwise` if the handle is invalid.
-fn look<T>(msg: *const xrdma_msg, at: impl FnOnce(&Held) -> T, otherwise: T) -> T {
-    let act = || with(|tables| Ok(at(tables.messages.get(msg.addr())?)));
+/// Returns the result of `read` for a message of the program, or `otherwise` if the handle is invalid.
+fn inspect<T>(msg: *const xrdma_msg, read: impl FnOnce(&Held) -> T, otherwise: T) -> T {
+    let act = || with(|tables| Ok(read(tables.messages.get(msg.addr())?)));
     contain(act, |_| otherwise)
 }

@@ -1,4 +1,4 @@
-/* Calls in random order with handles that are good, null, gone or of another kind, of two contexts that talk: nothing
+/* Calls in random order with handles that are good, null, gone or of another kind, of two connected contexts: nothing
  * crashes, and in the end all memory is back. The argument is a seed. */
 #include "check.h"
 

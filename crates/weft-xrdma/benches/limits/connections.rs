@@ -10,7 +10,7 @@ use crate::end::{End, ask, close, connect, node};
 use crate::figures::{median, micros, spread};
 
 /// Number of channels set up one after the other in a round.
-const SINGLY: usize = 200;
+const CHANNELS_PER_ROUND: usize = 200;
 /// Number of channels set up at once: the paper's number, which is this device's maximum per process, less the control
 /// channel.
 const AT_ONCE: usize = 4095;
@@ -53,7 +53,7 @@ pub(crate) fn measure(rounds: usize) {
     }
     println!("\nthe queue pair and its receive requests at one end, made and given back, us each");
     print(&ours);
-    println!("\nset up one after the other, us each ({SINGLY} a round)");
+    println!("\nset up one after the other, us each ({CHANNELS_PER_ROUND} a round)");
     print(&singly);
     println!("\n{AT_ONCE} at once, ms");
     print(&at_once);
@@ -98,7 +98,7 @@ fn offers(node: &mut Node) -> f64 {
 /// Returns the median time to set up one channel, in microseconds.
 fn one_by_one(node: &mut Node, end: &End) -> f64 {
     let mut each = Vec::new();
-    for _ in 0..SINGLY {
+    for _ in 0..CHANNELS_PER_ROUND {
         let began = node.now();
         let channel = node.connect_and_wait(end.at).expect("it is taken");
         each.push(micros(node.now().since(began)));

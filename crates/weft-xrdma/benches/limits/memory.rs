@@ -94,31 +94,35 @@ fn up_and_down() {
     let control = node.connect_and_wait(end.at).expect("it is taken");
     println!("\nthe cache of the sending and the receiving end, MiB registered");
     println!("{:<44} {:>8} {:>9}", "", "sending", "receiving");
-    let say = |node: &mut Node, what: &str, most: bool| {
+    let print_row = |node: &mut Node, what: &str, most: bool| {
         let own = node.context().memory().registered as f64 / MIB;
         let other = ask(node, control, "");
         let other = if most { other.most } else { other.registered } as f64 / MIB;
         println!("{what:<44} {own:>8.1} {other:>9.1}");
     };
-    say(&mut node, "one channel", false);
+    print_row(&mut node, "one channel", false);
     let all = connect(&mut node, &end, 32);
-    say(&mut node, "33 channels", false);
+    print_row(&mut node, "33 channels", false);
     let mut came = 0;
     for (messages, len) in [(8, 1 << 20), (2, 1 << 20), (2, 64 << 10)] {
         came += load(&mut node, &all, len, messages);
-        say(&mut node, &format!("{messages} messages of {} KiB on each of 32", len >> 10), true);
+        print_row(
+            &mut node,
+            &format!("{messages} messages of {} KiB on each of 32", len >> 10),
+            true,
+        );
         while ask(&mut node, control, "").came < came {}
-        rest(&mut node);
-        say(&mut node, "  400 ms later", false);
+        wait_for_shrink(&mut node);
+        print_row(&mut node, "  400 ms later", false);
     }
     close(&mut node, &all);
     while ask(&mut node, control, "").channels != 1 {}
-    rest(&mut node);
-    say(&mut node, "32 channels closed, 400 ms later", false);
+    wait_for_shrink(&mut node);
+    print_row(&mut node, "32 channels closed, 400 ms later", false);
 }
 
 /// Waits until the cache has freed unused memory.
-fn rest(node: &mut Node) {
+fn wait_for_shrink(node: &mut Node) {
     let until = node.now() + Duration::from_millis(400);
     while node.now() < until {
         node.wait(Some(Duration::from_millis(50)));

@@ -10,8 +10,8 @@ use crate::pair::{Stage, finish, next_port, until_listening};
 
 /// Maximum number of round trips of a run.
 const ROUND_TRIPS: u32 = 5_000;
-/// The approximate number of bytes that a run moves in one direction.
-const MOVED: u32 = 256 << 20;
+/// Maximum number of bytes that a run moves in one direction, if it has more than 20 round trips.
+const BYTES_PER_RUN: u32 = 256 << 20;
 
 /// A way to play ping-pong.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl Contender {
 
     /// Returns the microseconds one way; `None` if an end failed.
     pub(crate) fn run(&self, stage: &impl Stage, size: u32) -> Option<f64> {
-        let trips = ROUND_TRIPS.min(MOVED / size.max(1)).max(20);
+        let trips = ROUND_TRIPS.min(BYTES_PER_RUN / size.max(1)).max(20);
         match self {
             Self::Bare => last(&both(
                 stage,
@@ -87,7 +87,7 @@ impl Contender {
 
 /// Returns the mean of a short run.
 fn libfabric(stage: &impl Stage, size: u32) -> Option<f64> {
-    let trips = 2_000.min(MOVED / size.max(1)).max(10);
+    let trips = 2_000.min(BYTES_PER_RUN / size.max(1)).max(10);
     let common = format!("fi_pingpong -p verbs -e msg -S {size} -I {trips}");
     let printed = both(
         stage,

@@ -15,7 +15,7 @@ pub(crate) enum Mode {
     Messages,
     /// A request and its response.
     Calls,
-    /// The same, each traced.
+    /// A request and its response, each traced.
     Traced,
 }
 
@@ -66,18 +66,18 @@ fn receive(node: &mut Node) -> Option<(ChannelId, Message)> {
 
 /// The constant bytes of every message, in normal and in registered memory.
 struct Body {
-    bytes: [u8; COPIED],
+    bytes: [u8; MAX_COPIED],
     block: Block,
 }
 
-/// Maximum length that is copied: up to here a copy costs less than a second piece of memory.
-const COPIED: usize = 256;
+/// Maximum length in bytes that is copied: up to here a copy costs less than a second element of the gather list.
+const MAX_COPIED: usize = 256;
 
 impl Body {
     fn new(node: &mut Node, longest: u32) -> Result<Self, Box<dyn Error>> {
         let block = node.context().allocate(longest.max(1))?;
         node.context().bytes_mut(&block).fill(7);
-        Ok(Self { bytes: [7; COPIED], block })
+        Ok(Self { bytes: [7; MAX_COPIED], block })
     }
 
     fn of(&self, len: u32) -> Payload<'_> {

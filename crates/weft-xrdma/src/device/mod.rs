@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 
-use crate::library::{Verbs, VerbsLibraryError, made};
+use crate::library::{Verbs, VerbsLibraryError, check_pointer};
 use crate::memory::Pages;
 use weft_verbs_abi::*;
 
@@ -31,7 +31,7 @@ pub struct DeviceOptions {
 /// The port number: a RoCE device has one port per network.
 const PORT: u8 = 1;
 /// Maximum number of completions per poll of the device.
-const BATCH: usize = 16;
+const MAX_BATCH: usize = 16;
 
 /// An opened device with one completion queue.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct IbVerbs {
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
     /// Number of completions that fit in the queue.
-    room: u64,
+    cq_entries: u64,
     srq: *mut ibv_srq,
     gid: Ipv6Addr,
     gid_index: u8,
@@ -51,8 +51,10 @@ pub struct IbVerbs {
     pages: Pages,
     qps: BTreeMap<u32, *mut ibv_qp>,
     regions: Regions,
+    /// The start of the last mapping; 0 before the first.
     below: usize,
-    batch: [ibv_wc; BATCH],
+    /// The last batch of completions: those from `next` to `filled` are not handled yet.
+    batch: [ibv_wc; MAX_BATCH],
     next: usize,
     filled: usize,
     /// `true` if the last batch emptied the queue.
@@ -63,10 +65,10 @@ pub struct IbVerbs {
 unsafe impl Send for IbVerbs {}
 
 impl IbVerbs {
-    /// Opens a device with room for `completions`.
+    /// Opens a device with a queue of `completions` entries.
     ///
     /// # Errors
-    /// There is no library, no device, no address, or the device has no room.
+    /// There is no library, no device, no address, or the device has no resources left.
     pub fn open(options: &DeviceOptions, completions: u32) -> Result<Self, VerbsLibraryError> {
         let verbs = Verbs::load()?;
         let (context, name) = open_device(&verbs, options.device.as_deref())?;
@@ -76,7 +78,7 @@ impl IbVerbs {
             pd: ptr::null_mut(),
             channel: ptr::null_mut(),
             cq: ptr::null_mut(),
-            room: completions.into(),
+            cq_entries: completions.into(),
             srq: ptr::null_mut(),
             gid: Ipv6Addr::UNSPECIFIED,
             gid_index: 0,
@@ -86,7 +88,7 @@ impl IbVerbs {
             qps: BTreeMap::new(),
             regions: Regions::default(),
             below: 0,
-            batch: [ibv_wc::default(); BATCH],
+            batch: [ibv_wc::default(); MAX_BATCH],
             next: 0,
             filled: 0,
             drained: false,
@@ -97,13 +99,13 @@ impl IbVerbs {
         // SAFETY: the context is open; what it makes is destroyed with `this`.
         unsafe {
             let verbs = &this.verbs;
-            this.pd = made("ibv_alloc_pd", (verbs.ibv_alloc_pd)(context))?;
+            this.pd = check_pointer("ibv_alloc_pd", (verbs.ibv_alloc_pd)(context))?;
             let channel = (verbs.ibv_create_comp_channel)(context);
-            this.channel = made("ibv_create_comp_channel", channel)?;
+            this.channel = check_pointer("ibv_create_comp_channel", channel)?;
             let flags = libc::fcntl((*this.channel).fd, libc::F_GETFL);
             libc::fcntl((*this.channel).fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
             let cq = (verbs.ibv_create_cq)(context, entries, ptr::null_mut(), this.channel, 0);
-            this.cq = made("ibv_create_cq", cq)?;
+            this.cq = check_pointer("ibv_create_cq", cq)?;
         }
         Ok(this)
     }
@@ -147,26 +149,26 @@ impl IbVerbs {
     }
     /// Polls completions from the device. Returns `true` if there were any.
     fn take_batch(&mut self) -> bool {
-        // To poll a queue again that was just emptied would cost a pass of the device before its completions
-        // are handled.
+        // The last batch emptied the queue. Another poll would cost a pass of the device before the caller handles
+        // these completions.
         if core::mem::take(&mut self.drained) {
             return false;
         }
-        // SAFETY: the queue is this device's, and the batch has room for what is asked for.
+        // SAFETY: the queue is this device's, and the batch has room for `MAX_BATCH` completions.
         let got = unsafe {
-            let room = c_int::try_from(BATCH).expect("a few");
+            let room = c_int::try_from(MAX_BATCH).expect("a few");
             let poll = (*self.context).ops.poll_cq;
             poll.map_or(0, |poll| poll(self.cq, room, self.batch.as_mut_ptr()))
         };
         (self.next, self.filled) = (0, usize::try_from(got).unwrap_or(0));
-        self.drained = (1..BATCH).contains(&self.filled);
+        self.drained = (1..MAX_BATCH).contains(&self.filled);
         self.filled > 0
     }
 }
 
 impl Drop for IbVerbs {
     fn drop(&mut self) {
-        // SAFETY: users before what they use; each was made and is not destroyed yet.
+        // SAFETY: each object was created, is not destroyed yet, and is destroyed before the objects that it uses.
         unsafe {
             for qp in self.qps.values() {
                 (self.verbs.ibv_destroy_qp)(*qp);

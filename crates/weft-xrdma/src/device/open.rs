@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{IbVerbs, PORT};
-use crate::library::{Verbs, VerbsLibraryError, done, made};
+use crate::library::{Verbs, VerbsLibraryError, check_pointer, check_result};
 use weft_verbs_abi::*;
 
 /// Opens a device by its name, or the first one. Returns the context and the device's name.
@@ -16,8 +16,8 @@ pub(super) fn open_device(
     // SAFETY: the list has `count` devices, with names, until it is freed.
     unsafe {
         let list = (verbs.ibv_get_device_list)(&raw mut count);
-        // Without RDMA in the kernel the library has no list at all.
-        let list = made("ibv_get_device_list", list).map_err(|error| match error {
+        // Without RDMA in the kernel the library returns no list.
+        let list = check_pointer("ibv_get_device_list", list).map_err(|error| match error {
             VerbsLibraryError::Failed { error, .. }
                 if error.raw_os_error() == Some(libc::ENOSYS) =>
             {
@@ -32,8 +32,10 @@ pub(super) fn open_device(
             .collect();
         let found = devices.iter().find(|(_, name)| wanted.is_none_or(|wanted| wanted == name));
         let opened = match (found, wanted) {
-            (Some((device, name)), _) => made("ibv_open_device", (verbs.ibv_open_device)(*device))
-                .map(|context| (context, name.clone())),
+            (Some((device, name)), _) => {
+                check_pointer("ibv_open_device", (verbs.ibv_open_device)(*device))
+                    .map(|context| (context, name.clone()))
+            }
             (None, Some(name)) if !devices.is_empty() => {
                 let known: Vec<_> = devices.iter().map(|(_, name)| name.as_str()).collect();
                 Err(VerbsLibraryError::NoSuchDevice { name: name.into(), known: known.join(", ") })
@@ -45,7 +47,11 @@ pub(super) fn open_device(
     }
 }
 impl IbVerbs {
-    /// Finds the row of the port's GID table that peers use.
+    /// Selects the row of the port's GID table that has the wanted address; by default the first with an IPv4 address,
+    /// or else the first.
+    ///
+    /// # Errors
+    /// The port has no such row, or cannot be queried.
     pub(super) fn find_address(
         &mut self,
         name: &str,
@@ -54,15 +60,15 @@ impl IbVerbs {
         // SAFETY: a port's attributes are numbers, of which zero is one.
         let mut port: ibv_port_attr = unsafe { core::mem::zeroed() };
         // SAFETY: the context is open and `port` has room.
-        let asked = unsafe { (self.verbs.ibv_query_port)(self.context, PORT, &raw mut port) };
-        done("ibv_query_port", asked)?;
+        let result = unsafe { (self.verbs.ibv_query_port)(self.context, PORT, &raw mut port) };
+        check_result("ibv_query_port", result)?;
         self.mtu = port.active_mtu;
         let rows = (0..port.gid_tbl_len).filter_map(|row| {
             let mut gid = ibv_gid::default();
             // SAFETY: likewise.
-            let asked =
+            let result =
                 unsafe { (self.verbs.ibv_query_gid)(self.context, PORT, row, &raw mut gid) };
-            (asked == 0).then(|| (row, Ipv6Addr::from(gid.raw)))
+            (result == 0).then(|| (row, Ipv6Addr::from(gid.raw)))
         });
         let rows: Vec<_> = rows.filter(|(_, gid)| !gid.is_unspecified()).collect();
         let found = match wanted {

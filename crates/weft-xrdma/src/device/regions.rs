@@ -1,4 +1,4 @@
-//! The memory registered with a device, sorted by address: every message looks up regions, few are added or removed.
+//! The memory registered with a device, sorted by address: every message looks up regions, which change rarely.
 
 use weft_msg::Slice;
 use weft_verbs_abi::ibv_mr;
@@ -19,7 +19,7 @@ pub(super) struct Regions(Vec<(u64, Registered)>);
 impl Regions {
     pub(super) fn insert(&mut self, registered: Registered) {
         let start = registered.mapping.start().expose_provenance() as u64;
-        self.0.insert(self.end_of(start), (start, registered));
+        self.0.insert(self.count_up_to(start), (start, registered));
     }
 
     pub(super) fn remove(&mut self, start: u64) -> Option<Registered> {
@@ -31,33 +31,40 @@ impl Regions {
         self.0.iter().map(|(_, registered)| registered)
     }
 
+    /// Returns the bytes of a slice.
+    ///
     /// # Panics
-    /// If it is not registered.
+    /// If the slice is not in registered memory.
     pub(super) fn bytes(&self, slice: Slice) -> &[u8] {
-        let (start, registered) = &self.0[self.of(slice)];
+        let (start, registered) = &self.0[self.index_of(slice)];
         &registered.mapping.bytes()[within(*start, slice)]
     }
 
+    /// Returns the bytes of a slice for writing.
+    ///
     /// # Panics
-    /// If it is not registered.
+    /// If the slice is not in registered memory.
     pub(super) fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        let index = self.of(slice);
+        let index = self.index_of(slice);
         let (start, registered) = &mut self.0[index];
         &mut registered.mapping.bytes_mut()[within(*start, slice)]
     }
 
-    /// Returns the index of the region that contains a slice, if there is one.
-    fn of(&self, slice: Slice) -> usize {
-        self.end_of(slice.address).checked_sub(1).expect("registered memory")
+    /// Returns the index of the region with the highest start that is not above a slice's.
+    ///
+    /// # Panics
+    /// If all regions begin above it.
+    fn index_of(&self, slice: Slice) -> usize {
+        self.count_up_to(slice.address).checked_sub(1).expect("registered memory")
     }
 
     /// Returns the number of regions that begin there or before.
-    fn end_of(&self, address: u64) -> usize {
+    fn count_up_to(&self, address: u64) -> usize {
         self.0.partition_point(|(start, _)| *start <= address)
     }
 }
 
-/// Returns the offset of a slice in the region that begins at `start`.
+/// Returns the range of a slice in the region that begins at `start`.
 fn within(start: u64, slice: Slice) -> core::ops::Range<usize> {
     let from = usize::try_from(slice.address - start).expect("within a region");
     from..from + slice.len as usize

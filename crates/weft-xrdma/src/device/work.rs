@@ -5,7 +5,8 @@ use core::ptr;
 use std::net::Ipv6Addr;
 
 use weft_msg::{
-    Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs as Asked, Work, rnr_retry,
+    Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs as DeviceVerbs, Work,
+    rnr_retry,
 };
 use weft_rnic::Status;
 use weft_units::Instant;
@@ -13,11 +14,12 @@ use weft_wire::ChannelOffer;
 
 use super::regions::Registered;
 use super::{IbVerbs, PORT};
-use crate::library::made;
+use crate::library::check_pointer;
 use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
 impl IbVerbs {
+    /// Changes a queue pair's attributes that `mask` selects.
     fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), DeviceError> {
         let mask = c_int::try_from(mask).expect("bits of verbs.h");
         // SAFETY: the queue pair is this device's.
@@ -27,6 +29,7 @@ impl IbVerbs {
         }
     }
 
+    /// Moves a queue pair from RESET to INIT.
     fn initialise(&self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
         use qp_attr_mask::{ACCESS_FLAGS, PKEY_INDEX, PORT as PORT_NUM, STATE};
         let mut to = ibv_qp_attr {
@@ -38,24 +41,25 @@ impl IbVerbs {
         self.modify(qp, &mut to, STATE | PKEY_INDEX | PORT_NUM | ACCESS_FLAGS)
     }
 
-    /// Resizes the completion queue so that all queue pairs and one more cannot overflow it between polls: an
-    /// overflow would lose the queue and all its queue pairs.
-    fn make_room(&mut self, sizes: QpSizes) -> Result<(), DeviceError> {
+    /// Resizes the completion queue for the completions of all queue pairs and one more: an overflow would lose the
+    /// queue and all its queue pairs.
+    fn grow_cq(&mut self, sizes: QpSizes) -> Result<(), DeviceError> {
         let each = u64::from(sizes.send) + u64::from(sizes.receive);
         let wanted = each * (self.qps.len() as u64 + 1);
-        if wanted <= self.room {
+        if wanted <= self.cq_entries {
             return Ok(());
         }
-        let room = wanted.next_power_of_two() - 1;
-        let entries = c_int::try_from(room).unwrap_or(c_int::MAX);
+        let count = wanted.next_power_of_two() - 1;
+        let entries = c_int::try_from(count).unwrap_or(c_int::MAX);
         // SAFETY: the queue is this device's.
         match unsafe { (self.verbs.ibv_resize_cq)(self.cq, entries) } {
-            0 => self.room = room,
+            0 => self.cq_entries = count,
             code => return Err(refused("making room for completions", code)),
         }
         Ok(())
     }
 
+    /// Returns the object of a queue pair.
     fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
         self.qps.get(&qp.0).copied().ok_or(DeviceError {
             doing: "using a queue pair",
@@ -79,7 +83,8 @@ impl Registrar for IbVerbs {
         // SAFETY: the mapping lives until the region is deregistered.
         let mr = unsafe { (self.verbs.ibv_reg_mr)(self.pd, start.cast(), bytes, flags) };
         let why = "the device refused (is RLIMIT_MEMLOCK too low? `ulimit -l`)";
-        let mr = made("ibv_reg_mr", mr).map_err(|_| DeviceError { why, ..refused(doing, -1) })?;
+        let mr = check_pointer("ibv_reg_mr", mr)
+            .map_err(|_| DeviceError { why, ..refused(doing, -1) })?;
         // SAFETY: it was made just now.
         let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
         let address = start.expose_provenance() as u64;
@@ -89,20 +94,20 @@ impl Registrar for IbVerbs {
 
     fn free(&mut self, region: Region) {
         if let Some(Registered { mapping, mr }) = self.regions.remove(region.address) {
-            // SAFETY: it is this device's; the mapping goes after it.
+            // SAFETY: it is this device's, and the mapping lives longer.
             unsafe { (self.verbs.ibv_dereg_mr)(mr) };
             drop(mapping);
         }
     }
 }
 
-impl Asked for IbVerbs {
+impl DeviceVerbs for IbVerbs {
     fn gid(&self) -> Ipv6Addr {
         self.gid
     }
 
     fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
-        self.make_room(sizes)?;
+        self.grow_cq(sizes)?;
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: self.cq,
@@ -120,7 +125,8 @@ impl Asked for IbVerbs {
         };
         // SAFETY: domain and queue are this device's.
         let qp = unsafe { (self.verbs.ibv_create_qp)(self.pd, &raw mut init) };
-        let qp = made("ibv_create_qp", qp).map_err(|_| refused("making a queue pair", -1))?;
+        let qp =
+            check_pointer("ibv_create_qp", qp).map_err(|_| refused("making a queue pair", -1))?;
         // SAFETY: it was made just now.
         let number = unsafe { (*qp).qp_num };
         self.qps.insert(number, qp);
@@ -198,7 +204,7 @@ impl Asked for IbVerbs {
         let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
         // SAFETY: the domain is this device's.
         let srq = unsafe { (self.verbs.ibv_create_srq)(self.pd, &raw mut init) };
-        self.srq = made("ibv_create_srq", srq)
+        self.srq = check_pointer("ibv_create_srq", srq)
             .map_err(|_| refused("making a shared receive queue", -1))?;
         Ok(())
     }
@@ -216,7 +222,7 @@ impl Asked for IbVerbs {
         let mut request =
             ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the request and its piece live until the call returns, which is what verbs asks for.
+        // SAFETY: the request and its piece live until the call returns, as verbs requires.
         let posted = unsafe {
             let post = (*self.context).ops.post_srq_recv;
             post.map(|post| post(self.srq, &raw mut request, &raw mut bad))
@@ -233,7 +239,7 @@ impl Asked for IbVerbs {
         let mut request =
             ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the request and its piece live until the call returns, which is what verbs asks for.
+        // SAFETY: the request and its piece live until the call returns, as verbs requires.
         let posted = unsafe {
             (*self.context).ops.post_recv.map(|post| post(qp, &raw mut request, &raw mut bad))
         };
@@ -278,7 +284,7 @@ impl Asked for IbVerbs {
         request.sg_list = pieces.as_mut_ptr();
         request.num_sge = c_int::try_from(count).expect("two at most");
         let mut bad = ptr::null_mut();
-        // SAFETY: the request and its pieces live until the call returns, which is what verbs asks for.
+        // SAFETY: the request and its pieces live until the call returns, as verbs requires.
         let posted = unsafe {
             (*self.context).ops.post_send.map(|post| post(qp, &raw mut request, &raw mut bad))
         };
@@ -295,9 +301,9 @@ impl Asked for IbVerbs {
         let wc = self.batch[..self.filled].get(self.next)?;
         self.next += 1;
         let status = status(wc.status);
-        let with = wc.wc_flags & wc_flag::WITH_IMM != 0;
+        let has_immediate = wc.wc_flags & wc_flag::WITH_IMM != 0;
         let len = if status == Status::Success { wc.byte_len } else { 0 };
-        let immediate = with.then(|| u32::from_be(wc.imm_data));
+        let immediate = has_immediate.then(|| u32::from_be(wc.imm_data));
         Some(Completion { qp: Qp(wc.qp_num), wr_id: wc.wr_id, status, len, immediate })
     }
 
@@ -325,6 +331,7 @@ const fn sge(slice: &Slice) -> ibv_sge {
     ibv_sge { addr: slice.address, length: slice.len, lkey: slice.lkey }
 }
 
+/// Returns the status of a `wc_status` of verbs.h; `General` for an unknown one.
 fn status(number: u32) -> Status {
     use Status::*;
     let all = [

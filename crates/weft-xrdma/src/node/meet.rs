@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use weft_msg::ChannelId;
 use weft_units::{Duration, Instant};
 
-use super::{Event, Meeting, Node, NodeError, Source, Ticket, socket};
+use super::{Event, Node, NodeError, PendingGreeting, Source, Ticket, socket};
 use crate::clock;
 use crate::greeting::{Greeting, GreetingError, Progress, would_block};
 
@@ -16,8 +16,8 @@ use crate::greeting::{Greeting, GreetingError, Progress, would_block};
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause of listeners when the kernel has no descriptor for a new connection.
 const LISTEN_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of incoming greetings at a time: more are an attack, or a burst that passes.
-const MAX_INCOMING: u16 = 4096;
+/// Maximum number of greetings in progress; further incoming connections are closed. It is also a listener's backlog.
+const MAX_GREETINGS: u16 = 4096;
 
 impl Node {
     /// Accepts channels at an address; port 0 selects a free port. Returns the address with its port.
@@ -27,14 +27,14 @@ impl Node {
     pub fn listen(&mut self, at: SocketAddr) -> Result<SocketAddr, NodeError> {
         let doing = format!("listening at {at}");
         let listener = listener(at).map_err(socket(&doing))?;
-        let became = listener.local_addr().map_err(socket(&doing))?;
+        let local = listener.local_addr().map_err(socket(&doing))?;
         let index = self.listeners.len() as u64;
         self.watch(&listener, Source::Listener, index, EventFlags::IN)?;
         self.listeners.push(listener);
         let comma = if self.listens.is_empty() { "" } else { "," };
-        self.listens += &format!("{comma}{became}");
-        self.show_anew();
-        Ok(became)
+        self.listens += &format!("{comma}{local}");
+        self.request_show();
+        Ok(local)
     }
 
     /// Starts to open a channel; `Connected` or `ConnectFailed` follows.
@@ -45,15 +45,15 @@ impl Node {
         let now = clock::now();
         let doing = format!("connecting to {to}");
         let (channel, offer) = self.context.offer(now)?;
-        let made = begin(to).map_err(socket(&doing));
-        let connection = made.inspect_err(|_| self.context.abort(now, channel))?;
+        let started = start_connecting(to).map_err(socket(&doing));
+        let connection = started.inspect_err(|_| self.context.abort(now, channel))?;
         let greeting =
-            Greeting::ask(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
-        let number = self.number();
+            Greeting::client(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
+        let number = self.take_number();
         let ticket = Ticket(number);
         self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN | EventFlags::OUT)?;
-        let meeting = Meeting { greeting, peer: to, client: Some((ticket, channel)) };
-        self.greetings.insert(number, meeting);
+        let pending = PendingGreeting { greeting, peer: to, client: Some((ticket, channel)) };
+        self.greetings.insert(number, pending);
         Ok(ticket)
     }
 
@@ -63,7 +63,7 @@ impl Node {
     /// The errors of [`connect`](Self::connect), and the error of `ConnectFailed`.
     pub fn connect_and_wait(&mut self, to: SocketAddr) -> Result<ChannelId, NodeError> {
         let wanted = self.connect(to)?;
-        let met = |node: &mut Self| {
+        let outcome = |node: &mut Self| {
             let ours = |event: &Event| match event {
                 Event::Connected { ticket, .. } | Event::ConnectFailed { ticket, .. } => {
                     *ticket == wanted
@@ -77,49 +77,50 @@ impl Node {
                 Event::AcceptFailed { .. } | Event::Channel(_) => None,
             }
         };
-        self.wait_for(None, met).expect("a meeting is given up after a while")
+        self.wait_for(None, outcome).expect("a meeting is given up after a while")
     }
 
     /// Accepts the connections that wait at a listener.
-    pub(super) fn take_connections(&mut self, index: usize) {
+    pub(super) fn accept_connections(&mut self, index: usize) {
         loop {
             let (connection, peer) = match self.listeners[index].accept() {
                 Ok(accepted) => accepted,
                 Err(error) if would_block(&error) => return,
                 // The client closed the connection again.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                Err(error) => return self.rest_listeners(error),
+                Err(error) => return self.pause_listeners(error),
             };
-            if self.greetings.len() >= usize::from(MAX_INCOMING)
+            if self.greetings.len() >= usize::from(MAX_GREETINGS)
                 || connection.set_nonblocking(true).is_err()
             {
                 continue;
             }
-            let greeting = Greeting::answer(connection, clock::now() + GREETING_TIMEOUT);
-            let number = self.number();
+            let greeting = Greeting::server(connection, clock::now() + GREETING_TIMEOUT);
+            let number = self.take_number();
             if self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN).is_ok() {
-                self.greetings.insert(number, Meeting { greeting, peer, client: None });
+                self.greetings.insert(number, PendingGreeting { greeting, peer, client: None });
             }
         }
     }
 
     /// Pauses the listeners because the kernel has no descriptor or memory: a listener that is ready and cannot be
     /// served would keep the node awake.
-    fn rest_listeners(&mut self, error: std::io::Error) {
+    fn pause_listeners(&mut self, error: std::io::Error) {
         let doing = "taking a connection (is the limit of open files too low? `ulimit -n`)".into();
         self.events.push_back(Event::AcceptFailed { error: NodeError::Socket { doing, error } });
-        self.listen_again = Some(clock::now() + LISTEN_PAUSE);
+        self.listen_again_at = Some(clock::now() + LISTEN_PAUSE);
         self.watch_listeners(EventFlags::empty());
     }
 
     /// Resumes the listeners when their pause is over.
-    pub(super) fn wake_listeners(&mut self) {
-        if self.listen_again.is_some_and(|at| at <= clock::now()) {
-            self.listen_again = None;
+    pub(super) fn resume_listeners(&mut self) {
+        if self.listen_again_at.is_some_and(|at| at <= clock::now()) {
+            self.listen_again_at = None;
             self.watch_listeners(EventFlags::IN);
         }
     }
 
+    /// Changes the events of the listeners that epoll reports.
     fn watch_listeners(&self, flags: EventFlags) {
         for (index, listener) in (0..).zip(&self.listeners) {
             // The socket was added before, so the change needs no memory and cannot fail.
@@ -128,45 +129,45 @@ impl Node {
     }
 
     /// Continues a greeting whose connection is readable or writable.
-    pub(super) fn go_on(&mut self, number: u64) {
-        let Some(meeting) = self.greetings.get_mut(&number) else { return };
-        let progress = meeting.greeting.write().and_then(|()| meeting.greeting.read());
+    pub(super) fn continue_greeting(&mut self, number: u64) {
+        let Some(pending) = self.greetings.get_mut(&number) else { return };
+        let progress = pending.greeting.write().and_then(|()| pending.greeting.read());
         match progress {
-            Ok(Progress::Waiting) => self.want(number),
-            Ok(Progress::Met { offer, stream }) => {
-                if let Err(why) = self.met(number, &offer, stream) {
-                    self.part(number, why);
+            Ok(Progress::Waiting) => self.update_interest(number),
+            Ok(Progress::Complete { offer, stream }) => {
+                if let Err(why) = self.complete_greeting(number, &offer, stream) {
+                    self.fail_greeting(number, why);
                 }
             }
             Err(error) => {
-                let Some(meeting) = self.greetings.get(&number) else { return };
-                let why = describe(meeting.peer, &error);
-                self.part(number, why);
+                let Some(pending) = self.greetings.get(&number) else { return };
+                let why = greeting_error(pending.peer, &error);
+                self.fail_greeting(number, why);
             }
         }
     }
 
     /// Registers with epoll only the readiness that the greeting waits for.
-    fn want(&self, number: u64) {
-        let Some(meeting) = self.greetings.get(&number) else { return };
-        let out = meeting.greeting.wants_to_write();
+    fn update_interest(&self, number: u64) {
+        let Some(pending) = self.greetings.get(&number) else { return };
+        let out = pending.greeting.wants_to_write();
         let flags = EventFlags::IN | if out { EventFlags::OUT } else { EventFlags::empty() };
         let data = Source::Greeting.data(number);
         // The socket was added before, so the change needs no memory and cannot fail.
-        let _ = epoll::modify(&self.epoll, &meeting.greeting.socket, data, flags);
+        let _ = epoll::modify(&self.epoll, &pending.greeting.socket, data, flags);
     }
 
     /// Connects the channel with the peer's offer.
-    fn met(
+    fn complete_greeting(
         &mut self,
         number: u64,
         offer: &weft_wire::ChannelOffer,
         stream: bool,
     ) -> Result<(), NodeError> {
         let now = clock::now();
-        let Some(meeting) = self.greetings.get_mut(&number) else { return Ok(()) };
-        let peer = meeting.peer;
-        let channel = match meeting.client {
+        let Some(pending) = self.greetings.get_mut(&number) else { return Ok(()) };
+        let peer = pending.peer;
+        let channel = match pending.client {
             Some((ticket, channel)) => {
                 self.context.establish(now, channel, offer)?;
                 self.events.push_back(Event::Connected { ticket, channel });
@@ -174,27 +175,27 @@ impl Node {
             }
             None => {
                 let (channel, answer) = self.context.accept(now, offer)?;
-                if let Err(error) = meeting.greeting.reply(&answer) {
+                if let Err(error) = pending.greeting.reply(&answer) {
                     self.context.abort(now, channel);
-                    return Err(describe(peer, &error));
+                    return Err(greeting_error(peer, &error));
                 }
                 channel
             }
         };
-        let Some(meeting) = self.greetings.remove(&number) else { return Ok(()) };
-        let connection = meeting.greeting.socket;
+        let Some(pending) = self.greetings.remove(&number) else { return Ok(()) };
+        let connection = pending.greeting.socket;
         let _ = epoll::delete(&self.epoll, &connection);
         if stream {
-            self.carry(channel, connection)?;
+            self.attach_stream(channel, connection)?;
         }
         Ok(())
     }
 
     /// Ends a greeting that failed.
-    fn part(&mut self, number: u64, error: NodeError) {
-        let Some(meeting) = self.greetings.remove(&number) else { return };
-        let _ = epoll::delete(&self.epoll, &meeting.greeting.socket);
-        if let Some((ticket, channel)) = meeting.client {
+    fn fail_greeting(&mut self, number: u64, error: NodeError) {
+        let Some(pending) = self.greetings.remove(&number) else { return };
+        let _ = epoll::delete(&self.epoll, &pending.greeting.socket);
+        if let Some((ticket, channel)) = pending.client {
             self.context.abort(clock::now(), channel);
             self.events.push_back(Event::ConnectFailed { ticket, error });
         } else {
@@ -202,37 +203,38 @@ impl Node {
         }
     }
 
-    /// Returns the deadline of the oldest greeting. All have the same time limit, so it is the
-    /// first.
-    pub(super) fn meetings_end(&self) -> Option<Instant> {
-        self.greetings.first_key_value().map(|(_, meeting)| meeting.greeting.until)
+    /// Returns the earliest deadline of the greetings: that of the oldest, because all have the same time limit.
+    pub(super) fn greeting_deadline(&self) -> Option<Instant> {
+        self.greetings.first_key_value().map(|(_, pending)| pending.greeting.until)
     }
 
     /// Ends greetings whose time limit has passed.
-    pub(super) fn expire_meetings(&mut self) {
+    pub(super) fn expire_greetings(&mut self) {
         let now = clock::now();
-        while let Some((&number, meeting)) = self.greetings.first_key_value()
-            && meeting.greeting.until <= now
+        while let Some((&number, pending)) = self.greetings.first_key_value()
+            && pending.greeting.until <= now
         {
             let why = format!("no answer in {GREETING_TIMEOUT}");
             let kind = ErrorKind::TimedOut;
-            let error = NodeError::Peer { peer: meeting.peer, kind, why };
-            self.part(number, error);
+            let error = NodeError::Peer { peer: pending.peer, kind, why };
+            self.fail_greeting(number, error);
         }
     }
 }
 
+/// Returns a non-blocking listener.
 fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
     listener.set_nonblocking(true)?;
     listener.set_reuse_address(true)?;
     listener.bind(&at.into())?;
     // A client whose connection does not fit in the backlog retries after one second.
-    listener.listen(MAX_INCOMING.into())?;
+    listener.listen(MAX_GREETINGS.into())?;
     Ok(listener.into())
 }
 
-fn begin(to: SocketAddr) -> std::io::Result<TcpStream> {
+/// Starts to connect a non-blocking socket; it becomes writable when it is connected or has failed.
+fn start_connecting(to: SocketAddr) -> std::io::Result<TcpStream> {
     let connection = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     connection.set_nonblocking(true)?;
     connection.set_tcp_nodelay(true)?;
@@ -244,7 +246,8 @@ fn begin(to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(connection.into())
 }
 
-fn describe(peer: SocketAddr, error: &GreetingError) -> NodeError {
+/// Converts an error of a greeting to that of a node.
+fn greeting_error(peer: SocketAddr, error: &GreetingError) -> NodeError {
     let kind = match error {
         GreetingError::Io(error) => error.kind(),
         GreetingError::Closed => ErrorKind::ConnectionReset,

@@ -20,8 +20,8 @@ mod show;
 mod streams;
 mod wait;
 
+use show::NodeRecord;
 pub use show::Show;
-use show::Shown;
 pub use wait::CallError;
 
 /// The settings of a node.
@@ -33,7 +33,7 @@ pub struct Options {
     pub config: Config,
     /// `true` to keep the TCP connection of each channel that this node opens, to carry it when RDMA cannot.
     pub streams: bool,
-    /// The time to busy-poll after the last event before sleeping ([`Node::wait`]).
+    /// The time to busy-poll after the last event before sleeping ([`Node::wait`]); 50 us by default.
     pub spin: Option<Duration>,
     /// The record of the node for `weft stat` and `weft adm`, if it has one.
     pub show: Show,
@@ -87,7 +87,7 @@ pub enum NodeError {
     /// A parameter is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The parameters of the two ends do not fit.
+    /// The peer's offer is invalid, or the device has no resources left.
     #[error(transparent)]
     Offer(#[from] OfferError),
     /// A socket operation failed.
@@ -119,26 +119,29 @@ pub struct Node {
     epoll: OwnedFd,
     listeners: Vec<TcpListener>,
     /// The time to poll listeners again, after the kernel had no descriptor for a new connection.
-    listen_again: Option<Instant>,
+    listen_again_at: Option<Instant>,
     /// The listeners' addresses, for readers of the record.
     listens: String,
-    greetings: BTreeMap<u64, Meeting>,
-    streams: BTreeMap<ChannelId, Carried>,
+    greetings: BTreeMap<u64, PendingGreeting>,
+    streams: BTreeMap<ChannelId, ChannelStream>,
     /// Channels with a stream, by the stream's number in epoll.
     stream_numbers: BTreeMap<u64, ChannelId>,
     events: VecDeque<Event>,
     next_number: u64,
-    sockets_seen: Instant,
+    sockets_polled_at: Instant,
+    /// The time of the last event, from which `spin` counts.
     last_active: Instant,
+    /// `true` if the next completion makes the device's descriptor readable.
     armed: bool,
     /// `true` if the last poll left work for the next.
     work_pending: bool,
-    shown: Option<Shown>,
+    /// The record for `weft stat`; `None` if the node has none.
+    record: Option<NodeRecord>,
 }
 
-/// A greeting in progress, and this end's channel for it.
+/// A greeting in progress; a client has a channel for it already.
 #[derive(Debug)]
-struct Meeting {
+struct PendingGreeting {
     greeting: Greeting,
     peer: SocketAddr,
     client: Option<(Ticket, ChannelId)>,
@@ -146,10 +149,10 @@ struct Meeting {
 
 /// A channel's stream, and bytes that the kernel has not accepted yet.
 #[derive(Debug)]
-struct Carried {
+struct ChannelStream {
     socket: TcpStream,
     number: u64,
-    rest: Vec<u8>,
+    unwritten: Vec<u8>,
 }
 
 /// The kinds of epoll events, in the high bits of their data.
@@ -163,6 +166,7 @@ enum Source {
     Control = 4,
 }
 
+/// The position of a source in the data of an epoll event; the bits below it are a number.
 const SOURCE_SHIFT: u32 = 60;
 
 impl Source {
@@ -172,13 +176,13 @@ impl Source {
 }
 
 /// The interval between polls of the sockets while the node is busy.
-const SOCKETS_EVERY: Duration = Duration::from_millis(1);
+const SOCKET_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Node {
     /// Opens a device and creates a context on it.
     ///
     /// # Errors
-    /// There is no device, or a parameter is out of range.
+    /// RDMA is not available, a parameter is out of range, or the kernel has no descriptor left.
     pub fn new(options: Options) -> Result<Self, NodeError> {
         options.config.check()?;
         let completions = 1 << 16;
@@ -188,24 +192,24 @@ impl Node {
         let context = Context::new(options.config.clone(), device, Seed(seed), secret)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(socket("epoll"))?;
         let now = clock::now();
-        let shown = Shown::open(&options.show, now);
+        let record = NodeRecord::open(&options.show, now);
         let mut node = Self {
             context,
             options,
             epoll,
             listeners: Vec::new(),
-            listen_again: None,
+            listen_again_at: None,
             listens: String::new(),
             greetings: BTreeMap::new(),
             streams: BTreeMap::new(),
             stream_numbers: BTreeMap::new(),
             events: VecDeque::new(),
             next_number: 1,
-            sockets_seen: now,
+            sockets_polled_at: now,
             last_active: now,
             armed: false,
             work_pending: false,
-            shown,
+            record,
         };
         node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;
         node.watch_control()?;
@@ -234,8 +238,8 @@ impl Node {
         event.or_else(|| self.context.poll_event().map(Event::Channel))
     }
 
-    /// Makes progress until there is an event for the owner: the owner releases memory first, and the node takes more
-    /// only after that.
+    /// Makes progress until there is an event for the owner. It then returns, so that the owner can release memory
+    /// before the node uses more.
     pub fn poll(&mut self) {
         let now = clock::now();
         if core::mem::take(&mut self.work_pending) {
@@ -256,9 +260,9 @@ impl Node {
                 break;
             }
         }
-        let carried = !self.streams.is_empty();
-        if carried || now.since(self.sockets_seen) >= SOCKETS_EVERY {
-            self.look_at_sockets(Duration::ZERO);
+        let has_streams = !self.streams.is_empty();
+        if has_streams || now.since(self.sockets_polled_at) >= SOCKET_POLL_INTERVAL {
+            self.poll_sockets(Duration::ZERO);
         }
     }
 
@@ -270,21 +274,23 @@ impl Node {
 
     /// Processes pending work after [`event_fd`](Self::event_fd) became readable, or time passed (`process_event`).
     pub fn process_event(&mut self) {
-        self.look_at_sockets(Duration::ZERO);
+        self.poll_sockets(Duration::ZERO);
         self.poll();
     }
 
+    /// Adds a descriptor to epoll.
     fn watch(
         &self,
-        what: impl AsFd,
+        descriptor: impl AsFd,
         source: Source,
         number: u64,
         flags: epoll::EventFlags,
     ) -> Result<(), NodeError> {
-        epoll::add(&self.epoll, what, source.data(number), flags).map_err(socket("epoll"))
+        epoll::add(&self.epoll, descriptor, source.data(number), flags).map_err(socket("epoll"))
     }
 
-    fn number(&mut self) -> u64 {
+    /// Returns an unused number for a greeting or a stream.
+    fn take_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }

@@ -1,4 +1,4 @@
-//! The node's record for `weft stat`, and the orders of `weft adm` (X-RDMA, section VI). The node serves both when it
+//! The node's record for `weft stat`, and the requests of `weft adm` (X-RDMA, section VI). The node serves both when it
 //! polls its sockets.
 
 use std::collections::VecDeque;
@@ -31,26 +31,26 @@ pub struct Show {
 
 /// A node's record for `weft stat`.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct NodeRecord {
     board: StatusWriter,
     control: Option<Control>,
     name: String,
     started: Instant,
     pace: UpdateSchedule,
-    /// The context's activity when the board was last written.
-    shown: Option<u64>,
+    /// The context's activity when the record was last written; `None` if a write is requested.
+    written_activity: Option<u64>,
     /// The latest events, oldest first.
     events: VecDeque<EventRecord>,
     /// Total number of events.
-    happened: u64,
-    /// Number of notes of the context's journal among them.
-    noted: u64,
+    events_total: u64,
+    /// The number of the last note of the context's journal among them.
+    last_note: u64,
 }
 
 /// Maximum number of events in the record.
-const EVENTS: usize = 64;
+const MAX_EVENTS: usize = 64;
 
-impl Shown {
+impl NodeRecord {
     /// Creates the record. Returns `None` if it is off or cannot be created; the node runs without it.
     pub(super) fn open(show: &Show, now: Instant) -> Option<Self> {
         if show.off {
@@ -68,21 +68,21 @@ impl Shown {
             name,
             started: now,
             pace: UpdateSchedule::default(),
-            shown: None,
+            written_activity: None,
             events: VecDeque::new(),
-            happened: 0,
-            noted: 0,
+            events_total: 0,
+            last_note: 0,
         })
     }
 
-    /// Returns the time of the next write of the record, or `None` if nothing has changed.
+    /// Returns the time of the next write of the record, or `None` if the context had no activity since the last.
     pub(super) fn due(&self, context: &Context<IbVerbs>) -> Option<Instant> {
-        (self.shown != Some(context.activity())).then(|| self.pace.due())
+        (self.written_activity != Some(context.activity())).then(|| self.pace.due())
     }
 
-    /// Records that the node is about to sleep, or awake again.
-    pub(super) fn live(&self, life: ProgramState) {
-        self.board.live(life);
+    /// Records whether the node runs or is about to sleep.
+    pub(super) fn live(&self, state: ProgramState) {
+        self.board.live(state);
     }
 
     /// Writes the record if it is due.
@@ -91,13 +91,13 @@ impl Shown {
         if self.due(context).is_none_or(|due| due > now) {
             return;
         }
-        self.shown = Some(context.activity());
-        let noted = self.noted;
-        for (number, note) in context.journal().last().filter(|(number, _)| *number > noted) {
-            self.noted = number;
-            self.happen(event(note));
+        self.written_activity = Some(context.activity());
+        let last_note = self.last_note;
+        for (number, note) in context.journal().last().filter(|(number, _)| *number > last_note) {
+            self.last_note = number;
+            self.push_event(event(note));
         }
-        let Self { board, name, started, events, happened, .. } = self;
+        let Self { board, name, started, events, events_total, .. } = self;
         // A full file system may have room later; the last record stays.
         let _ = board.publish(|draft| {
             draft.push(&ProgramRecord {
@@ -110,7 +110,7 @@ impl Shown {
                 address: Address(context.verbs().gid().to_canonical()),
                 listens: Text::new(listens),
                 entries: context.channels().count() as u64,
-                events: *happened,
+                events: *events_total,
             });
             draft.push(&about(context));
             context.channels().filter_map(|id| channel(context, id)).for_each(|it| draft.push(&it));
@@ -119,16 +119,17 @@ impl Shown {
         self.pace.wrote(now, clock::now());
     }
 
-    fn happen(&mut self, event: EventRecord) {
-        if self.events.len() == EVENTS {
+    /// Adds an event to the record, numbered from 1.
+    fn push_event(&mut self, event: EventRecord) {
+        if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
-        self.happened += 1;
-        self.events.push_back(EventRecord { number: self.happened, ..event });
+        self.events_total += 1;
+        self.events.push_back(EventRecord { number: self.events_total, ..event });
     }
 
-    /// Carries out the orders of `weft adm`.
-    fn obey(&mut self, now: Instant, context: &mut Context<IbVerbs>) {
+    /// Serves the requests of `weft adm`.
+    fn serve_control(&mut self, now: Instant, context: &mut Context<IbVerbs>) {
         let Some(control) = &self.control else { return };
         let mut changed = Vec::new();
         control.serve(|request| -> Result<_, ConfigError> {
@@ -145,65 +146,67 @@ impl Shown {
         });
         for text in changed {
             let (at, kind, text) = (now.as_nanos(), EventKind::Changed, Text::new(&text));
-            self.happen(EventRecord { at, kind, text, ..EventRecord::default() });
-            self.shown = None;
+            self.push_event(EventRecord { at, kind, text, ..EventRecord::default() });
+            self.written_activity = None;
         }
     }
 }
 
 impl Node {
-    /// Registers the orders' socket with epoll.
+    /// Registers the socket of `weft adm` with epoll.
     pub(super) fn watch_control(&self) -> Result<(), super::NodeError> {
-        let control = self.shown.as_ref().and_then(|shown| shown.control.as_ref());
+        let control = self.record.as_ref().and_then(|record| record.control.as_ref());
         control.map_or(Ok(()), |socket| self.watch(socket, Source::Control, 0, EventFlags::IN))
     }
 
-    /// Carries out orders that arrived.
-    pub(super) fn obey(&mut self) {
-        if let Some(shown) = &mut self.shown {
-            shown.obey(clock::now(), &mut self.context);
+    /// Serves requests of `weft adm` that arrived.
+    pub(super) fn serve_control(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.serve_control(clock::now(), &mut self.context);
         }
     }
 
     /// Writes the node's current state to its record if that is due.
     pub(super) fn show(&mut self) {
-        if let Some(shown) = &mut self.shown {
-            shown.live(ProgramState::Running);
-            shown.refresh(clock::now(), &self.context, &self.listens);
+        if let Some(record) = &mut self.record {
+            record.live(ProgramState::Running);
+            record.refresh(clock::now(), &self.context, &self.listens);
         }
     }
 
     /// Schedules a write of the record after a change outside the context.
-    pub(super) fn show_anew(&mut self) {
-        if let Some(shown) = &mut self.shown {
-            shown.shown = None;
+    pub(super) fn request_show(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.written_activity = None;
         }
     }
 
     /// Returns the time until the record's next write, which limits the node's sleep.
-    pub(super) fn until_shown(&self, now: Instant) -> Duration {
-        let due = self.shown.as_ref().and_then(|shown| shown.due(&self.context));
+    pub(super) fn until_next_show(&self, now: Instant) -> Duration {
+        let due = self.record.as_ref().and_then(|record| record.due(&self.context));
         due.map_or(Duration::MAX, |due| due.since(now))
     }
 
     /// Records that the node sleeps.
     pub(super) fn show_asleep(&self) {
-        if let Some(shown) = &self.shown {
-            shown.live(ProgramState::Asleep);
+        if let Some(record) = &self.record {
+            record.live(ProgramState::Asleep);
         }
     }
 
     /// Returns the file of the node's record, which `weft stat` reads; `None` if it has none.
     pub fn shown_at(&self) -> Option<&std::path::Path> {
-        self.shown.as_ref().map(|shown| shown.board.path())
+        self.record.as_ref().map(|record| record.board.path())
     }
 }
 
+/// Returns the name of this program's file.
 fn program() -> Option<String> {
     let path = std::env::current_exe().ok()?;
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
+/// Returns the context's parameters for `weft adm`.
 fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
     let all = context.config().parameters().into_iter();
     all.map(|parameter| Setting {
@@ -215,6 +218,7 @@ fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
     .collect()
 }
 
+/// Returns the record of the context.
 fn about(context: &Context<IbVerbs>) -> ContextRecord {
     let (stats, memory) = (context.stats(), context.memory());
     ContextRecord {
@@ -232,6 +236,7 @@ fn about(context: &Context<IbVerbs>) -> ContextRecord {
     }
 }
 
+/// Returns the record of a channel; `None` if it has ended.
 fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
     let (status, calls) = (context.status(id)?, context.calls(id)?);
     let stats = status.stats;
@@ -282,6 +287,7 @@ const fn carrier(carrier: weft_msg::Carrier) -> Carrier {
     }
 }
 
+/// Converts a note of the context's journal; the record numbers it.
 fn event(note: &weft_msg::Note) -> EventRecord {
     let (kind, took, text) = match note.what {
         NoteKind::Opened => (EventKind::Opened, Duration::ZERO, String::new()),

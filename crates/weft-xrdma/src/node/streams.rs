@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use rustix::event::epoll::{self, EventFlags};
 use weft_msg::ChannelId;
 
-use super::{Carried, Node, NodeError, Source};
+use super::{ChannelStream, Node, NodeError, Source};
 use crate::clock;
 use crate::greeting::would_block;
 
@@ -15,13 +15,17 @@ const CHUNK: usize = 64 << 10;
 
 impl Node {
     /// Makes the connection of a greeting the channel's stream.
-    pub(super) fn carry(&mut self, channel: ChannelId, socket: TcpStream) -> Result<(), NodeError> {
+    pub(super) fn attach_stream(
+        &mut self,
+        channel: ChannelId,
+        socket: TcpStream,
+    ) -> Result<(), NodeError> {
         let _ = socket.set_nodelay(true);
-        let number = self.number();
+        let number = self.take_number();
         self.watch(&socket, Source::Stream, number, EventFlags::IN)?;
         self.context.attach_stream(channel);
         self.stream_numbers.insert(number, channel);
-        self.streams.insert(channel, Carried { socket, number, rest: Vec::new() });
+        self.streams.insert(channel, ChannelStream { socket, number, unwritten: Vec::new() });
         Ok(())
     }
 
@@ -30,8 +34,8 @@ impl Node {
         let Some(&channel) = self.stream_numbers.get(&number) else { return };
         let mut bytes = vec![0; CHUNK];
         while self.context.stream_wants_to_read(channel) {
-            let Some(carried) = self.streams.get_mut(&channel) else { return };
-            match carried.socket.read(&mut bytes) {
+            let Some(stream) = self.streams.get_mut(&channel) else { return };
+            match stream.socket.read(&mut bytes) {
                 Ok(0) => return self.stream_ended(channel),
                 Ok(got) => self.context.handle_stream(clock::now(), channel, &bytes[..got]),
                 Err(error) if would_block(&error) => break,
@@ -50,26 +54,26 @@ impl Node {
     fn write_stream(&mut self, channel: ChannelId) {
         let mut chunk = vec![0; CHUNK];
         loop {
-            let Some(carried) = self.streams.get_mut(&channel) else { return };
-            if carried.rest.is_empty() {
+            let Some(stream) = self.streams.get_mut(&channel) else { return };
+            if stream.unwritten.is_empty() {
                 let filled = self.context.poll_stream(channel, &mut chunk);
-                carried.rest.extend_from_slice(&chunk[..filled]);
+                stream.unwritten.extend_from_slice(&chunk[..filled]);
             }
-            if carried.rest.is_empty() {
+            if stream.unwritten.is_empty() {
                 break;
             }
-            match carried.socket.write(&carried.rest) {
-                Ok(written) => drop(carried.rest.drain(..written)),
+            match stream.socket.write(&stream.unwritten) {
+                Ok(written) => drop(stream.unwritten.drain(..written)),
                 Err(error) if would_block(&error) => break,
                 Err(_) => return self.stream_ended(channel),
             }
         }
-        let Some(carried) = self.streams.get(&channel) else { return };
+        let Some(stream) = self.streams.get(&channel) else { return };
         let wants = |wanted, flag| if wanted { flag } else { EventFlags::empty() };
-        let flags = wants(!carried.rest.is_empty(), EventFlags::OUT)
+        let flags = wants(!stream.unwritten.is_empty(), EventFlags::OUT)
             | wants(self.context.stream_wants_to_read(channel), EventFlags::IN);
-        let data = Source::Stream.data(carried.number);
-        let _ = epoll::modify(&self.epoll, &carried.socket, data, flags);
+        let data = Source::Stream.data(stream.number);
+        let _ = epoll::modify(&self.epoll, &stream.socket, data, flags);
     }
 
     /// Handles a stream that the peer closed or that broke; its channel ends too if the stream carries it.
@@ -79,16 +83,16 @@ impl Node {
     }
 
     /// Closes the streams of channels that are gone.
-    pub(super) fn drop_dead_streams(&mut self) {
+    pub(super) fn drop_ended_streams(&mut self) {
         let gone = |channel: &&ChannelId| self.context.status(**channel).is_none();
         let dead: Vec<ChannelId> = self.streams.keys().filter(gone).copied().collect();
         dead.into_iter().for_each(|channel| self.drop_stream(channel));
     }
 
     fn drop_stream(&mut self, channel: ChannelId) {
-        if let Some(carried) = self.streams.remove(&channel) {
-            let _ = epoll::delete(&self.epoll, &carried.socket);
-            self.stream_numbers.remove(&carried.number);
+        if let Some(stream) = self.streams.remove(&channel) {
+            let _ = epoll::delete(&self.epoll, &stream.socket);
+            self.stream_numbers.remove(&stream.number);
         }
     }
 }

@@ -7,9 +7,9 @@ use weft_units::Duration;
 use super::{Event, Node, SOURCE_SHIFT, Source};
 use crate::clock;
 
-/// The default time to busy-poll after the last event: a few round trips. More would cost the other programs of the
-/// processor more than a wake-up costs this one.
-const SPIN: Duration = Duration::from_micros(50);
+/// The default time to busy-poll after the last event: a few round trips. A longer time would cost the other programs
+/// of the processor more than a wake-up costs this one.
+const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
 /// The errors of a call without a response.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,8 @@ pub enum CallError {
 }
 
 impl Node {
-    /// Polls and sleeps until there is an event, or until `timeout` is over. Returns `true` if there is an event.
+    /// Polls and sleeps until there is an event, or until `timeout` is over; `None` is no time limit. Returns `true` if
+    /// there is an event.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.wait_for(timeout, |node| node.has_event().then_some(())).is_some()
     }
@@ -53,8 +54,8 @@ impl Node {
 
     /// Takes the response to a request, or the end of its channel, from the queued events.
     fn take_answer(&mut self, of: ChannelId, id: u64) -> Option<Result<Message, CallError>> {
-        let happened = core::iter::from_fn(|| self.context.poll_event());
-        self.events.extend(happened.map(Event::Channel));
+        let queued = core::iter::from_fn(|| self.context.poll_event());
+        self.events.extend(queued.map(Event::Channel));
         let at = self.events.iter().position(|event| match event {
             Event::Channel(weft_msg::Event::Message { channel, message }) => {
                 *channel == of && message.call == CallRole::Response(id)
@@ -69,14 +70,14 @@ impl Node {
         }
     }
 
-    /// Polls and sleeps until `found` returns a result.
+    /// Polls and sleeps until `found` returns a result. Returns `None` after the timeout.
     pub(super) fn wait_for<R>(
         &mut self,
         timeout: Option<Duration>,
         mut found: impl FnMut(&mut Self) -> Option<R>,
     ) -> Option<R> {
         let until = timeout.map(|timeout| clock::now() + timeout);
-        let spin = self.options.spin.unwrap_or(SPIN);
+        let spin = self.options.spin.unwrap_or(DEFAULT_SPIN);
         loop {
             self.poll();
             let now = clock::now();
@@ -89,7 +90,7 @@ impl Node {
             }
             if now.since(self.last_active) < spin {
                 if !self.greetings.is_empty() {
-                    self.look_at_sockets(Duration::ZERO);
+                    self.poll_sockets(Duration::ZERO);
                 }
                 // The peer may share the processor.
                 std::thread::yield_now();
@@ -102,7 +103,7 @@ impl Node {
             }
             if let Some(sleep) = sleep {
                 let left = until.map_or(Duration::MAX, |until| until.since(now));
-                self.look_at_sockets(sleep.min(left));
+                self.poll_sockets(sleep.min(left));
             }
         }
     }
@@ -117,7 +118,8 @@ impl Node {
         sleep
     }
 
-    /// Arms the device and polls once more: completions before that do not wake the sleeper.
+    /// Arms the device and polls once more: completions before that do not wake the sleeper. Returns the maximum time
+    /// to sleep, or `None` if more completions wait.
     fn prepare(&mut self) -> Option<Duration> {
         if !self.armed {
             self.context.verbs_mut().arm();
@@ -131,10 +133,10 @@ impl Node {
             return None;
         }
         self.context.pause();
-        let due = [self.context.poll_timeout(), self.meetings_end(), self.listen_again];
+        let due = [self.context.poll_timeout(), self.greeting_deadline(), self.listen_again_at];
         let due = due.into_iter().flatten().min();
         let due = due.map_or(Duration::MAX, |at| at.since(now));
-        Some(due.min(self.until_shown(now)))
+        Some(due.min(self.until_next_show(now)))
     }
 
     fn has_event(&self) -> bool {
@@ -142,8 +144,8 @@ impl Node {
     }
 
     /// Serves the sockets, after a wait of at most `max_wait` for one of them or for the device.
-    pub(super) fn look_at_sockets(&mut self, max_wait: Duration) {
-        self.sockets_seen = clock::now();
+    pub(super) fn poll_sockets(&mut self, max_wait: Duration) {
+        self.sockets_polled_at = clock::now();
         let mut ready = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -154,11 +156,11 @@ impl Node {
             let number = data & ((1 << SOURCE_SHIFT) - 1);
             match data >> SOURCE_SHIFT {
                 source if source == Source::Listener as u64 => {
-                    self.take_connections(usize::try_from(number).expect("an index"));
+                    self.accept_connections(usize::try_from(number).expect("an index"));
                 }
-                source if source == Source::Greeting as u64 => self.go_on(number),
+                source if source == Source::Greeting as u64 => self.continue_greeting(number),
                 source if source == Source::Stream as u64 => self.serve_stream(number),
-                source if source == Source::Control as u64 => self.obey(),
+                source if source == Source::Control as u64 => self.serve_control(),
                 _ => {
                     self.armed = false;
                     self.context.verbs_mut().take_notifications();
@@ -166,9 +168,9 @@ impl Node {
             }
         }
         self.write_streams();
-        self.drop_dead_streams();
-        self.expire_meetings();
-        self.wake_listeners();
+        self.drop_ended_streams();
+        self.expire_greetings();
+        self.resume_listeners();
         self.show();
     }
 

@@ -79,16 +79,16 @@ fn there_and_back(rules: &[&str], dropped: impl Fn(&mut Node) -> u64) {
 }
 
 #[test]
-fn between_rdma_and_tcp_under_load_nothing_is_lost_or_doubled() {
+fn between_rdma_and_tcp_under_load_nothing_is_lost_or_duplicated() {
     there_and_back(&[], |_| 0);
 }
 
 #[test]
-fn messages_that_a_filter_delays_are_not_lost_or_doubled_either() {
+fn messages_that_a_filter_delays_are_not_lost_or_duplicated() {
     there_and_back(&["out delay 2ms 1/50 requests", "in delay 1ms 1/20 responses"], |_| 0);
 }
 
 #[test]
-fn a_filter_loses_what_it_drops_and_nothing_else() {
+fn a_filter_loses_only_the_messages_that_it_drops() {
     there_and_back(&["out drop 1/50 requests"], |node| node.context().stats().filtered);
 }

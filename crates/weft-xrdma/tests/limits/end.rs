@@ -1,4 +1,5 @@
-//! The other end: this program as a second process, which accepts channels and obeys requests, for tests and benches.
+//! The other end: this program as a second process, which accepts channels and executes commands, for tests and
+//! benches.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -54,7 +55,7 @@ pub(crate) fn node(parameters: &[impl AsRef<str>]) -> Node {
     Node::new(Options { config, ..Options::default() }).expect("a device")
 }
 
-/// The resources of a process of this bench.
+/// The counters and the memory of the other end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vitals {
     pub(crate) channels: u64,
@@ -126,7 +127,7 @@ pub(crate) fn serve(parameters: &str) {
                     // A client that is gone needs no response.
                     let answer = Payload::Copy(answer.as_bytes());
                     let _ = node.context().respond(now, channel, id, answer);
-                    obey(&mut node, &wanted[1..]);
+                    execute(&mut node, &wanted[1..]);
                 }
                 CallRole::OneWay | CallRole::Response(_) => came += 1,
             }
@@ -136,7 +137,8 @@ pub(crate) fn serve(parameters: &str) {
     }
 }
 
-fn obey(node: &mut Node, wanted: &str) {
+/// Executes a command of [`serve`].
+fn execute(node: &mut Node, wanted: &str) {
     match wanted.split_once('=') {
         Some(("stop", millis)) => {
             let millis = millis.parse().expect("a number");

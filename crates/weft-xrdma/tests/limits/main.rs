@@ -33,10 +33,10 @@ fn other_end() {
     end::serve(&parameters);
 }
 
-/// Polls until `so` returns `true`, half a minute at most.
-fn wait_until(node: &mut Node, mut so: impl FnMut(&mut Node) -> bool) {
+/// Polls until `condition` returns `true`; fails after 30 seconds.
+fn wait_until(node: &mut Node, mut condition: impl FnMut(&mut Node) -> bool) {
     let until = node.now() + Duration::from_secs(30);
-    while !so(node) {
+    while !condition(node) {
         assert!(node.now() < until, "not within half a minute");
         node.wait(Some(Duration::from_millis(1)));
     }

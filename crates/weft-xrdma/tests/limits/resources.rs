@@ -1,6 +1,5 @@
-//! The resources that a node takes of its host: memory of every kind and descriptors, and no more
-//! memory while it does not poll (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND without a
-//! receive request would break its channel.
+//! The resources that a node uses: descriptors and memory of every kind, and no additional memory while it does not
+//! poll (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND without a receive request would break its channel.
 
 use weft_units::Duration;
 use weft_xrdma::{DeviceOptions, Node, Options, Pages, Payload};

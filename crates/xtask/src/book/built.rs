@@ -1,14 +1,14 @@
-//! The pages that mdBook wrote: what they refer to is beside them.
+//! The check of the pages that mdBook wrote: every file to which they refer exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Returns how many pages there are.
+/// Checks the references of all pages and returns the number of pages.
 ///
 /// # Errors
-/// The references of pages to files that are not there.
+/// Returns the references to files that do not exist, or an error if a page cannot be read.
 pub(super) fn check(book: &Path) -> Result<usize> {
     let mut pages = Vec::new();
     collect(book, &mut pages)?;
@@ -34,7 +34,7 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
         if path.is_dir() {
             collect(&path, pages)?;
         } else if path.extension().is_some_and(|ending| ending == "html")
-            // It is shown at any address that there is not, and has absolute references.
+            // A web server shows this page at every unknown address, so its references are absolute.
             && path.file_name().is_some_and(|name| name != "404.html")
         {
             pages.push(path);

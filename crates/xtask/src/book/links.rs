@@ -1,5 +1,5 @@
-//! Every relative link of a page leads to a file of the repository, and to a heading where it names one; every page
-//! of `docs/` is a chapter.
+//! The check of links: every relative link of a page leads to a file of the repository, and to a heading if it names
+//! one; every page of `docs/` is a chapter.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -7,16 +7,16 @@ use std::path::{Component, Path, PathBuf};
 use super::markdown::{anchors, prose, targets};
 use super::{Fault, Page, SUMMARY};
 
-/// A link, as it is written.
+/// The target of a link, split into file and heading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Link<'a> {
-    /// From the repository's root; `None` for one that leaves the repository, such as a URL.
+    /// The path from the repository's root; `None` if the link leaves the repository, as a URL does.
     pub(super) file: Option<PathBuf>,
-    /// The heading; empty where none is named.
+    /// The anchor of the heading; empty if the link names none.
     pub(super) anchor: &'a str,
 }
 
-/// Returns a link of the page at `path` taken apart.
+/// Returns file and heading of a link of the page at `path`.
 pub(super) fn parse<'a>(path: &Path, target: &'a str) -> Link<'a> {
     let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
     if target.contains("://") || target.starts_with("mailto:") {
@@ -25,13 +25,13 @@ pub(super) fn parse<'a>(path: &Path, target: &'a str) -> Link<'a> {
     let file = if file.is_empty() {
         Some(path.to_owned())
     } else {
-        normal(&path.parent().unwrap_or_else(|| Path::new("")).join(file))
+        normalise(&path.parent().unwrap_or_else(|| Path::new("")).join(file))
     };
     Link { file, anchor }
 }
 
-/// Returns the path without `.` and `..`; `None` where it leaves the root.
-fn normal(path: &Path) -> Option<PathBuf> {
+/// Returns the path without `.` and `..`; `None` if it leaves the root.
+fn normalise(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
@@ -47,7 +47,7 @@ fn normal(path: &Path) -> Option<PathBuf> {
     Some(normal)
 }
 
-/// Returns the links that lead nowhere, and the pages that are no chapter.
+/// Returns the links whose file or heading does not exist, and the pages that are not a chapter exactly once.
 pub(super) fn check(root: &Path, pages: &[Page]) -> Vec<Fault> {
     let headings: BTreeMap<&Path, Vec<String>> =
         pages.iter().map(|page| (page.path.as_path(), anchors(&page.text))).collect();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_named() {
+    fn a_link_without_a_target_is_named() {
         let expected = ["(../src/man.rs): there is no src/man.rs"];
         assert_eq!(faults("[x](../src/man.rs)\n"), expected);
         assert_eq!(faults("[x](../../x.md)\n"), ["(../../x.md) leaves the repository"]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_no_chapter_is_named() {
+    fn a_page_that_is_not_a_chapter_is_named() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let faults = check(root, &[page("docs/b.md", "")]);
         assert_eq!(faults[0].why, "docs/SUMMARY.md has this page 0 times, expected once");

@@ -1,22 +1,23 @@
-//! As much of Markdown as the checks of pages need: fenced blocks, headings and links.
+//! A parser of the part of Markdown that the checks of pages need: fenced blocks, headings and links.
 
 /// A fenced block of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Block<'a> {
-    /// The number of its first line of text, from 1.
+    /// The number of its first line of text, counted from 1.
     pub(crate) line: usize,
-    /// The word behind the fence; empty where there is none.
+    /// The word after the opening fence; empty if there is none.
     pub(crate) language: &'a str,
     /// Its lines, without the indentation of the fence.
     pub(crate) lines: Vec<&'a str>,
 }
 
-/// A line of a page, and what it belongs to.
+/// A line of a page, by its position relative to fenced blocks.
 enum Line<'a> {
     /// The fence that begins a block: its language and its indentation.
     Begin(&'a str, usize),
     /// A line of the block that began last.
     Inside(&'a str),
+    /// A line outside of blocks.
     Outside(&'a str),
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the lines but for the fences that end blocks.
+/// Returns the numbered lines of a page, without the fences that end blocks.
 fn lines(page: &str) -> impl Iterator<Item = (usize, Line<'_>)> {
     let mut inside = false;
     page.lines().zip(1..).filter_map(move |(text, number)| {
@@ -98,11 +99,11 @@ pub(crate) fn anchors(page: &str) -> Vec<String> {
             continue;
         }
         let anchor = anchor(heading);
-        let namesakes = |other: &&String| {
+        let is_same = |other: &&String| {
             let numbered = other.strip_prefix(&format!("{anchor}-"));
             **other == anchor || numbered.is_some_and(|number| number.parse::<u32>().is_ok())
         };
-        match anchors.iter().filter(namesakes).count() {
+        match anchors.iter().filter(is_same).count() {
             0 => anchors.push(anchor),
             count => anchors.push(format!("{anchor}-{count}")),
         }
@@ -110,11 +111,11 @@ pub(crate) fn anchors(page: &str) -> Vec<String> {
     anchors
 }
 
-/// Returns a heading without its marks, in lower case, with hyphens in the place of spaces.
+/// Returns the anchor of a heading: its text without marks, in lower case, with hyphens instead of spaces.
 fn anchor(heading: &str) -> String {
     let mut text = String::new();
     let mut rest = heading.trim();
-    // Of a link only its text counts.
+    // The anchor has the text of a link without its target.
     while let Some((before, (title, after))) =
         rest.split_once('[').and_then(|(before, link)| Some((before, link.split_once("](")?)))
     {

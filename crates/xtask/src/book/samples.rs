@@ -1,9 +1,9 @@
-//! TOML of pages parses. Command lines are checked beside the parser of `weft` (`weft-cli/src/pages`).
+//! The check that blocks of TOML parse. Command lines are checked beside the parser of `weft` (`weft-cli/src/pages`).
 
 use super::markdown::blocks;
 use super::{Fault, Page};
 
-/// Returns the TOML that does not parse.
+/// Returns a fault for each block of TOML that does not parse.
 pub(super) fn check(pages: &[Page]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for page in pages {
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_no_toml_is_named() {
+    fn invalid_toml_is_named_with_its_line() {
         let text = "```toml\n[a]\nb = 1\n```\n\n```toml\nc = 1\nd = e\n```\n";
         let page = Page { path: "docs/a.md".into(), text: text.into() };
         let faults = check(&[page]);

@@ -1,5 +1,5 @@
-//! The pages as mdBook takes them: those of `docs/`, and those of the repository's root that are chapters. Links to
-//! other files of the repository lead to its page on the web.
+//! The input of mdBook: the pages of `docs/`, and those in the repository's root that are chapters. Links to other
+//! files of the repository become links to its page on the web.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use super::links::{self, Link};
 use super::markdown::{prose, targets};
 use super::{CHAPTERS, Page};
 
-/// Writes the book's sources to `folder`, which it empties before.
+/// Empties `folder` and writes the book's sources there.
 ///
 /// # Errors
-/// A file that cannot be read or written.
+/// Returns an error with the file that cannot be read or written.
 pub(super) fn write(root: &Path, pages: &[Page], repository: &str, folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
@@ -28,7 +28,7 @@ pub(super) fn write(root: &Path, pages: &[Page], repository: &str, folder: &Path
     Ok(())
 }
 
-/// Returns where a file of the repository is in the book; `None` where it is not in it.
+/// Returns the path in the book of a file of the repository; `None` if the book does not have the file.
 fn place(path: &Path) -> Option<PathBuf> {
     match path.strip_prefix("docs") {
         Ok(inside) => Some(inside.to_owned()),
@@ -52,7 +52,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a page's text with links as they are in the book.
+/// Returns a page's text with the links of the book.
 fn rewrite(root: &Path, page: &Page, repository: &str) -> String {
     let mut lines: Vec<String> = page.text.lines().map(str::to_owned).collect();
     for (number, text) in prose(&page.text) {
@@ -64,11 +64,12 @@ fn rewrite(root: &Path, page: &Page, repository: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Returns the target in the book of a link of `page`.
 fn target(root: &Path, page: &Path, target: &str, repository: &str) -> String {
     let Link { file: Some(file), anchor } = links::parse(page, target) else {
         return target.into();
     };
-    // A part of the table of contents has no page.
+    // A title in the table of contents may have an empty target, because it has no page.
     if target.is_empty() || target.starts_with('#') {
         return target.into();
     }

@@ -1,4 +1,5 @@
-//! `docs/reference/variables.md` has a row for every `WEFT_*` variable of the sources, and none for another.
+//! The check of variables: `docs/reference/variables.md` has a row for every `WEFT_*` variable of the sources, and no
+//! other row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,21 +9,21 @@ use anyhow::{Context as _, Result};
 
 use super::{Fault, Page};
 
-/// The page.
+/// The page with one row for each variable.
 const PAGE: &str = "docs/reference/variables.md";
 /// The places where variables are read: programs, scripts and units.
 const SOURCES: [&str; 4] = ["crates", "scripts", "dist", "fuzz"];
-/// The endings of files that may read them.
+/// The endings of the names of files that may read variables.
 const ENDINGS: [&str; 6] = ["rs", "c", "py", "pyi", "sh", "service"];
-/// This file, which names variables for other reasons.
+/// This file, whose tests name variables that nothing reads.
 const OWN: &str = "crates/xtask/src/book/variables.rs";
 /// The page of keys, generated from their tables: the sources do not spell out the variable of each.
 const KEYS: &str = "docs/reference/configuration.md";
 
-/// Returns the variables that have no row, and rows of variables that nothing reads.
+/// Returns a fault for each variable without a row, and for each row of a variable that nothing reads.
 ///
 /// # Errors
-/// A source cannot be read.
+/// Returns an error if a source cannot be read.
 pub(super) fn check(root: &Path, pages: &[Page]) -> Result<Vec<Fault>> {
     let text = |path: &str| pages.iter().find(|page| page.path == Path::new(path));
     let rows: BTreeSet<&str> = text(PAGE).into_iter().flat_map(|page| rows(&page.text)).collect();
@@ -48,7 +49,7 @@ pub(super) fn check(root: &Path, pages: &[Page]) -> Result<Vec<Fault>> {
     Ok(missing.chain(unread).collect())
 }
 
-/// Returns the variables that begin a row of a table.
+/// Returns the variables in the first column of a table.
 fn rows(page: &str) -> impl Iterator<Item = &str> {
     page.lines().filter_map(|line| names(line.strip_prefix("| `WEFT_").map(|_| line)?).next())
 }

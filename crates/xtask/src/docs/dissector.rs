@@ -9,7 +9,7 @@ const PROGRAM: &str = include_str!("dissector/main.lua");
 /// The decryption of sealed packets; it replaces the line `-- SEALED`.
 const SEALED: [&str; 2] = [include_str!("dissector/gcm.lua"), include_str!("dissector/sealed.lua")];
 
-/// The headers that the program dissects, by their key in it: those of the transport, and the overlay's VXLAN, which
+/// The headers that the program dissects, with their keys in it: those of the transport, and the overlay's VXLAN, which
 /// has a next protocol. Wireshark dissects the outer headers itself.
 const KEYS: [(&str, &str); 10] = [
     ("data", "Data packet"),
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_across_bytes_is_masked_out_of_all_of_them() {
+    fn a_field_across_bytes_has_a_mask_of_all_of_them() {
         // The paper's bits 203 to 213 of the ACK header are in bytes 25 and 26.
         assert!(render().contains(r#"{ "num_ece", "Num_ece", 25, 2, 11, 0x1ffc, nil,"#));
     }
 
     #[test]
-    fn filters_tell_fields_of_one_name_apart() {
+    fn filters_of_fields_with_the_same_name_differ() {
         let plugin = render();
         assert!(plugin.contains(r#"{ "reserved", "#) && plugin.contains(r#"{ "reserved_2", "#));
     }

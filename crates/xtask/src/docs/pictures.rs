@@ -11,7 +11,7 @@ mod svg;
 /// Returns the pictures: their paths from the repository's root, and their texts.
 ///
 /// # Errors
-/// `cargo metadata` fails, or a file of a packet's way does not exist.
+/// Returns an error if `cargo metadata` fails, or if a file of a packet's way does not exist.
 pub(super) fn render(root: &Path) -> Result<[(&'static str, String); 2]> {
     Ok([
         ("docs/pictures/crates.svg", crates::render(&crate::layers::by_layer(root)?)),

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [["0-7".into(), "a".into()], ["8".into(), "long".into()]];
         let want = "\
 | Bits | F    |

@@ -241,7 +241,7 @@ int xrdma_do(struct xrdma_thing *thing);
 ";
 
     #[test]
-    fn a_functions_comment_is_taken_apart() {
+    fn a_functions_comment_is_split_into_paragraphs() {
         let functions = functions(HEADER);
         let [function] = &functions[..] else { panic!("{functions:?}") };
         assert_eq!(function.name, "xrdma_do");
@@ -257,7 +257,7 @@ int xrdma_do(struct xrdma_thing *thing);
     }
 
     #[test]
-    fn a_page_has_what_manual_pages_have() {
+    fn a_page_has_the_sections_of_manual_pages() {
         let page = page(&functions(HEADER)[0], &["xrdma_do", "xrdma_undo"]);
         for want in [
             "xrdma_do \\- does it, for as long as it takes\n",
@@ -272,7 +272,7 @@ int xrdma_do(struct xrdma_thing *thing);
     }
 
     #[test]
-    fn every_function_has_a_page_that_groff_has_nothing_to_say_about() {
+    fn every_function_has_a_page_that_groff_accepts_without_warnings() {
         let pages = pages();
         assert!(pages.len() > 25, "{} pages", pages.len());
         for (name, text) in pages {

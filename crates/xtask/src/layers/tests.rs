@@ -58,14 +58,14 @@ fn a_crate_without_a_layer_is_reported_once() {
 }
 
 #[test]
-fn what_ships_does_not_depend_on_the_test_kit() {
+fn shipped_crates_do_not_depend_on_the_test_kit() {
     let graph = graph_of(&[("weft-sim", &["weft-testkit"]), ("weft-testkit", &["weft-sim"])]);
     let ships = Violation::ShipsDevelopment { from: "weft-sim".into(), to: "weft-testkit".into() };
     assert_eq!(arrows(&graph), [ships]);
 }
 
 #[test]
-fn what_runs_on_hosts_ships_no_lab_and_no_load() {
+fn crates_on_hosts_ship_no_lab_and_no_load_generator() {
     let graph = graph_of(&[
         ("weft-vswitch", &["weft-udp", "weft-ports"]),
         ("weft-udp", &["weft-transport"]),
@@ -88,7 +88,7 @@ fn what_runs_on_hosts_ships_no_lab_and_no_load() {
 }
 
 #[test]
-fn an_engine_that_lets_std_or_unsafe_in_is_reported() {
+fn an_engine_that_permits_std_or_unsafe_is_reported() {
     let file = Path::new("crates/weft-msg/src/lib.rs");
     let missing = |source: &str| {
         missing_attributes(file, source)

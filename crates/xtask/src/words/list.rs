@@ -1,7 +1,7 @@
-//! The word list: names and phrases that the field has better ones for, and the crates that keep to it. CONTRIBUTING has
-//! the glossary.
+//! The word list: names and phrases for which the field has better ones, and the crates that keep to it. The
+//! glossary is in CONTRIBUTING.md.
 
-/// A name that is not used, and the one that is.
+/// A banned name and its replacement.
 pub(super) struct Banned {
     /// The name, as a whole word of an identifier's path; with `_*` at its end, the beginning of a constant.
     pub(super) name: &'static str,
@@ -36,7 +36,7 @@ pub(super) const NAMES: &[Banned] = &[
     Banned { name: "KEPT",          instead: "a limit's name" },
 ];
 
-/// How the summary of an item does not begin: a sentence has a subject and a verb, or is a noun with its article.
+/// Words with which no summary of an item begins: a sentence has a subject and a verb, or is a noun with its article.
 pub(super) const OPENINGS: &[&str] = &[
     "What",
     "Whether",
@@ -52,10 +52,10 @@ pub(super) const OPENINGS: &[&str] = &[
     "So many",
 ];
 
-/// Phrases that no comment has.
+/// Phrases that no comment contains.
 pub(super) const PHRASES: &[&str] = &["as ever", "by and by", "so many"];
 
-/// Crates that keep to the list. The others are counted.
+/// The crates whose violations are errors. The violations of other crates are counted.
 pub(super) const CHECKED: &[&str] = &[
     "weft-cli",
     "weft-coll",

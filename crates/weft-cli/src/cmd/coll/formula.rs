@@ -13,7 +13,7 @@ pub(super) struct Sized {
 }
 
 impl Sized {
-    /// Returns the largest call of at most `bytes` bytes.
+    /// Returns the largest call of at most `bytes` bytes. `data_type` is an index of [`DataType::ALL`].
     pub(super) fn of(
         collective: Collective,
         [data_type, root, ranks, bytes]: [usize; 4],
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_of_what_a_rank_ends_with_or_begins_with() {
+    fn sizes_are_those_of_the_larger_buffer_as_in_nccl_tests() {
         let of = |collective| Sized::of(collective, [0, 0, 4, 1000], Op::Sum);
         assert_eq!((of(Collective::AllReduce).count, of(Collective::AllReduce).size), (250, 1000));
         // 62 floats for each of four ranks.

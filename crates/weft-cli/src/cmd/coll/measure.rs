@@ -19,13 +19,16 @@ impl<'a> Measurement<'a> {
         Self { group, arguments }
     }
 
-    /// Measures a collective of one size.
+    /// Measures a collective of at most `bytes` bytes: warms up, chooses a number of iterations that fits the time
+    /// limit, and measures them.
     pub(super) fn row(&mut self, collective: Collective, bytes: usize) -> Result<Row> {
         let (ranks, rank) = (self.group.ranks(), self.group.rank());
         let (data_type, op, root) = self.arguments.element();
-        let (warm_up, most, time) = self.arguments.effort();
-        let place = DataType::ALL.iter().position(|one| *one == data_type).expect("one of them");
-        let Sized { call, size, count } = Sized::of(collective, [place, root, ranks, bytes], op);
+        let (warm_up, max_iterations, time) = self.arguments.limits();
+        let type_index =
+            DataType::ALL.iter().position(|one| *one == data_type).expect("one of them");
+        let Sized { call, size, count } =
+            Sized::of(collective, [type_index, root, ranks, bytes], op);
 
         let mut buffer = vec![0; call.bytes()];
         pattern::fill(&call, ranks, rank, &mut buffer);
@@ -43,8 +46,8 @@ impl<'a> Measurement<'a> {
             buffer = self.run(call, buffer)?;
         }
         let took = self.group.now().since(began);
-        let fits = time.as_nanos() / (took.as_nanos() / u64::from(warm_up.max(1))).max(1);
-        let iterations = self.agree(fits.clamp(1, most.into()), Op::Min)?;
+        let fitting = time.as_nanos() / (took.as_nanos() / u64::from(warm_up.max(1))).max(1);
+        let iterations = self.agree(fitting.clamp(1, max_iterations.into()), Op::Min)?;
 
         let before = self.group.share();
         self.barrier()?;
@@ -86,7 +89,7 @@ impl<'a> Measurement<'a> {
         self.run(Call::barrier(), Vec::new()).map(drop)
     }
 
-    /// Returns the same number at all ranks.
+    /// Returns the reduction of all ranks' numbers, which is the same at each rank.
     fn agree(&mut self, own: u64, op: Op) -> Result<u64> {
         let call = Call {
             collective: Collective::AllReduce,

@@ -146,13 +146,13 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
     match (arguments.rank, arguments.ranks) {
         (None, Some(0)) => bail!("--ranks 0: a group has at least one"),
         (None, Some(ranks)) => local::run(ranks, arguments.lab.as_deref()),
-        (Some(rank), _) => be(rank, arguments, output),
+        (Some(rank), _) => run_rank(rank, arguments, output),
         (None, None) => bail!("which ranks? --ranks for all here, --rank for one"),
     }
 }
 
 /// Runs this process as one rank.
-fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
+fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     log::start(false);
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
     if arguments.ports.is_some() {
@@ -172,14 +172,14 @@ fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
         average_busbw: 0.0,
         wrong: 0,
     };
-    let says = rank == 0 && !output.is_json();
-    let say = |text: &str| if says { output.raw(text) } else { Ok(()) };
-    say(&report.head())?;
+    let prints = rank == 0 && !output.is_json();
+    let print = |text: &str| if prints { output.raw(text) } else { Ok(()) };
+    print(&report.head())?;
     for collective in arguments.collectives() {
-        say(&report::heading(collective.name(), arguments.channels == Channels::Hybrid))?;
+        print(&report::heading(collective.name(), arguments.channels == Channels::Hybrid))?;
         for bytes in arguments.sizes(collective) {
             let row = measurement.row(collective, bytes)?;
-            say(&row.text())?;
+            print(&row.text())?;
             report.rows.push(row);
         }
     }
@@ -188,7 +188,7 @@ fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     let rows = report.rows.len().max(1) as f64;
     report.average_busbw = report.rows.iter().map(|row| row.busbw).sum::<f64>() / rows;
     report.wrong = report.rows.iter().filter_map(|row| row.wrong).sum();
-    say(&report.tail())?;
+    print(&report.tail())?;
     if rank == 0 && output.is_json() {
         output.value(&report, String::new)?;
     }
@@ -260,7 +260,7 @@ impl Args {
         (self.data_type, self.op, self.root)
     }
 
-    pub(super) const fn effort(&self) -> (u32, u32, Duration) {
+    pub(super) const fn limits(&self) -> (u32, u32, Duration) {
         (self.warm_up, self.iterations, self.time)
     }
 

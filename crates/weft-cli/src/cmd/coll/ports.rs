@@ -17,7 +17,7 @@ const TABLE: &str = "WEFT_PORTS";
 /// when it is opened.
 ///
 /// # Errors
-/// The file cannot be read, is no port table, or is empty.
+/// Returns an error if the file cannot be read, is no port table, or is empty, or if the command cannot be restarted.
 pub(super) fn take(table: &Path) -> Result<()> {
     let table = fs::canonicalize(table).with_context(|| format!("--ports {}", table.display()))?;
     let text =
@@ -38,7 +38,7 @@ pub(super) fn take(table: &Path) -> Result<()> {
 /// Refuses a device that chooses source ports itself.
 ///
 /// # Errors
-/// The device is not Weft's.
+/// Returns an error if the device is not Weft's.
 pub(super) fn check_device() -> Result<()> {
     if !NodeOptions::is_on_own_device() {
         bail!(

@@ -13,14 +13,15 @@ pub(super) struct Row {
     pub(super) redop: &'static str,
     pub(super) root: i64,
     pub(super) iterations: u64,
-    /// The mean over ranks and iterations.
+    /// The mean time of a call over ranks and iterations, in microseconds.
     pub(super) time_us: f64,
-    /// The bandwidth in gigabytes (10^9 bytes) per second.
+    /// The size over the mean time, in gigabytes (10^9 bytes) per second.
     pub(super) algbw: f64,
+    /// `algbw` times the collective's bus factor, in gigabytes per second.
     pub(super) busbw: f64,
     /// Number of wrong elements over all ranks; `None` if results were not checked.
     pub(super) wrong: Option<u64>,
-    /// The share of blocks that went over the network, if there are two channels.
+    /// The share of blocks that went over the network, 0 to 1, if there are two channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) over_network: Option<f64>,
 }

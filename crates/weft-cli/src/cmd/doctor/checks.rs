@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_does_not_work_says_how_to_get_it() {
+    fn every_capability_that_does_not_work_has_a_fix() {
         for finding in all() {
             assert_eq!(finding.state == State::Works, finding.fix.is_empty(), "{finding:?}");
         }

@@ -6,8 +6,9 @@ use weft_report::{Cell, Column, Table};
 
 use weft_report::terminal::Output;
 
-/// Ephemeral ports of RoCE and of most systems begin here (RFC 6335, section 6).
+/// The first dynamic port (RFC 6335, section 6). Source ports of RoCE begin there too.
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
+/// The protocols' numbers, assigned by IANA.
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 

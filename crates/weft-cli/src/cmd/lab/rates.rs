@@ -34,8 +34,10 @@ impl FromStr for SpineRate {
 }
 
 impl Rates {
+    /// Checks that the lab will have every spine that is named.
+    ///
     /// # Errors
-    /// A spine is named that the lab will not have.
+    /// Returns an error that names the first other spine.
     pub(super) fn check(&self, spec: &LabSpec) -> Result<()> {
         match self.spine_rate.iter().find(|one| one.spine >= spec.spines) {
             None => Ok(()),
@@ -45,6 +47,7 @@ impl Rates {
         }
     }
 
+    /// Sets the rates of a lab's links, in both directions.
     pub(super) fn apply(&self, lab: &mut Lab) -> Result<()> {
         let fabric = lab.fabric().clone();
         for (index, link) in fabric.links.iter().enumerate() {

@@ -42,14 +42,14 @@ pub(super) struct RunArgs {
 
 /// The results of the run.
 #[derive(Debug, Serialize)]
-struct Made {
+struct Results {
     scenario: String,
     about: String,
     slower: u32,
     seeds: Vec<u64>,
-    /// The round-trip time of the empty network, slowed down.
+    /// The round-trip time of the empty network, slowed down, in microseconds.
     base_rtt_us: f64,
-    /// The longest time that the machine delayed the hosts.
+    /// The longest time that the machine delayed the hosts, in microseconds.
     longest_pause_us: f64,
     rows: Vec<WorldRow>,
 }
@@ -77,9 +77,9 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     }
     let seeds: Vec<u64> = arguments.seeds.each().collect();
     let simulated = simulate(&contenders, &seeds)?;
-    let (real, pause) = carry(&contenders, &seeds)?;
+    let (real, pause) = run_real(&contenders, &seeds)?;
     let first = &contenders[0];
-    let made = Made {
+    let results = Results {
         scenario: first.scenario.name.clone(),
         about: first.scenario.about.clone(),
         slower: arguments.slower,
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
         longest_pause_us: pause.as_micros_f64(),
         rows: rows(&contenders, simulated, real),
     };
-    output.value(&made, || text(&made))
+    output.value(&results, || text(&results))
 }
 
 fn contenders(arguments: &RunArgs) -> Result<Vec<Contender>> {
@@ -138,11 +138,11 @@ fn simulate(contenders: &[Contender], seeds: &[u64]) -> Result<Runs> {
 
 /// Runs all contenders on real packets, seed by seed, so that a change of the machine's load affects all of them.
 /// Returns the runs, and the longest time that the machine delayed the hosts.
-fn carry(contenders: &[Contender], seeds: &[u64]) -> Result<(Runs, Duration)> {
+fn run_real(contenders: &[Contender], seeds: &[u64]) -> Result<(Runs, Duration)> {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    // From here on there is a lab to remove.
-    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+    let flag = Arc::clone(&stop);
+    // From here on an interrupt must not end the process, because there is a lab to remove.
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot listen for an interrupt")?;
     let mtu = contenders.iter().map(|contender| contender.transport.mtu).max().unwrap_or(0);
     let network = Network::up(&contenders[0].scenario, mtu, seeds[0])?;
@@ -196,18 +196,18 @@ const SHOWN: [&str; 12] = [
     "lost_packets",
 ];
 
-fn text(made: &Made) -> String {
-    let Made { scenario, slower, seeds, .. } = made;
+fn text(results: &Results) -> String {
+    let Results { scenario, slower, seeds, .. } = results;
     let runs = match seeds.len() {
         1 => format!("seed {}", seeds[0]),
         count => format!("{count} seeds"),
     };
     let mut text = format!("{scenario}, {slower} times slower than written, {runs}\n\n");
-    text += &render(&table(&made.rows));
+    text += &render(&table(&results.rows));
     text += &format!(
         "\nThe machine kept the hosts waiting for {:.1} ms at most; the base round trip is {:.2} ms.\n",
-        made.longest_pause_us / 1e3,
-        made.base_rtt_us / 1e3
+        results.longest_pause_us / 1e3,
+        results.base_rtt_us / 1e3
     );
     if seeds.len() > 1 {
         text +=

@@ -82,8 +82,8 @@ pub(super) fn condition_line(lab: &Lab, link: usize) -> String {
         return format!("{name}: {}", condition(state.down, &state.forward));
     }
     let line = |direction: &LinkDescription| {
-        let said = condition(direction.down, &direction.impairment);
-        format!("{name} from {}: {said}", direction.from)
+        let conditions = condition(direction.down, &direction.impairment);
+        format!("{name} from {}: {conditions}", direction.from)
     };
     format!("{}\n{}", line(&forward), line(&backward))
 }
@@ -160,26 +160,26 @@ fn links(directions: &[LinkDescription]) -> Table {
 }
 
 fn condition(down: bool, impairment: &Impairment) -> String {
-    let mut said = vec![];
+    let mut conditions = vec![];
     if down {
-        said.push("down".to_owned());
+        conditions.push("down".to_owned());
     }
     if impairment.black_hole {
-        said.push("swallows everything".into());
+        conditions.push("swallows everything".into());
     }
     if impairment.loss != Loss::NONE {
-        said.push(format!("loses {}", impairment.loss));
+        conditions.push(format!("loses {}", impairment.loss));
     }
     if impairment.mark != Loss::NONE {
-        said.push(format!("marks {}", impairment.mark));
+        conditions.push(format!("marks {}", impairment.mark));
     }
     if let Some(rate) = impairment.rate {
         let queue =
             impairment.queue.map_or_else(String::new, |queue| format!(", {queue} may wait"));
-        said.push(format!("limited to {rate}{queue}"));
+        conditions.push(format!("limited to {rate}{queue}"));
         if let Some(backlog) = impairment.mark_above {
-            said.push(format!("marks above {backlog}"));
+            conditions.push(format!("marks above {backlog}"));
         }
     }
-    if said.is_empty() { "healthy".into() } else { said.join(", ") }
+    if conditions.is_empty() { "healthy".into() } else { conditions.join(", ") }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 /// Returns the address of `host`, `host:port`, `address` or `[address]:port`.
 ///
 /// # Errors
-/// The name does not resolve.
+/// Returns an error if the name does not resolve.
 pub(crate) fn resolve(server: &str, default_port: u16) -> Result<SocketAddr> {
     if let Ok(address) = server.parse::<SocketAddr>() {
         return Ok(address);

@@ -48,7 +48,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(10);
 
 pub(super) fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
     let Args { model: kind, rate, trace_every, node: options, sizes, .. } = &arguments.messages;
-    let few = if *kind == Kind::PingPong { 1 } else { 4 };
+    let default_channels = if *kind == Kind::PingPong { 1 } else { 4 };
     let size = arguments.size.map(|size| u32::try_from(size.0)).transpose();
     let shape = Shape {
         size: size
@@ -58,7 +58,7 @@ pub(super) fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         sizes: Sizes::find(sizes, Path::new("."))?,
         rate: f64::from(*rate),
         outstanding: arguments.outstanding.unwrap_or(4).max(1),
-        channels: arguments.connections.unwrap_or(few),
+        channels: arguments.connections.unwrap_or(default_channels),
     };
     if *rate == 0 {
         bail!("--rate 0 makes no calls; expected at least 1 a second");
@@ -91,9 +91,13 @@ struct Run {
     rng: Rng,
     lender: Lender,
     began: Instant,
+    /// The end of the run, since it began.
     ended: Duration,
-    under_way: BTreeMap<u64, Call>,
-    took: Vec<Histogram<u64>>,
+    /// Calls without a response yet, by number.
+    in_flight: BTreeMap<u64, Call>,
+    /// The durations of calls by class, nanoseconds.
+    durations: Vec<Histogram<u64>>,
+    /// The parts of traced calls' time, nanoseconds: the request's way, the peer, the response's way.
     traced: [Histogram<u64>; 3],
     bytes: u64,
     calls: u64,
@@ -102,7 +106,7 @@ struct Run {
 
 impl Run {
     fn new(node: Node, channels: Vec<ChannelId>, model: Box<dyn Model>) -> Self {
-        let took = model.classes().iter().map(|_| latency_histogram()).collect();
+        let durations = model.classes().iter().map(|_| latency_histogram()).collect();
         Self {
             began: node.now(),
             node,
@@ -111,8 +115,8 @@ impl Run {
             rng: Seed(1).child("perf", 0).rng(),
             lender: Lender::default(),
             ended: Duration::ZERO,
-            under_way: BTreeMap::new(),
-            took,
+            in_flight: BTreeMap::new(),
+            durations,
             traced: [latency_histogram(), latency_histogram(), latency_histogram()],
             bytes: 0,
             calls: 0,
@@ -120,56 +124,57 @@ impl Run {
         }
     }
 
+    /// Returns the time since the run began.
     fn at(&self) -> Duration {
         self.node.now().since(self.began)
     }
 
-    /// Makes calls for `duration`, and waits for the responses.
+    /// Makes calls for `duration`, and waits up to 5 s for the responses.
     fn go(&mut self, duration: Duration) -> Result<()> {
         loop {
             let at = self.at();
             if at < duration {
                 while let Some(call) = self.model.next(at, &mut self.rng) {
-                    self.ask(call)?;
+                    self.send(call)?;
                 }
-            } else if self.under_way.is_empty() || at > duration + DRAIN_TIMEOUT {
+            } else if self.in_flight.is_empty() || at > duration + DRAIN_TIMEOUT {
                 self.ended = at;
                 return Ok(());
             }
             let due = self.model.due().map_or(MAX_SLEEP, |due| due.saturating_sub(self.at()));
             self.node.wait(Some(due.min(MAX_SLEEP)));
             while let Some(event) = self.node.poll_event() {
-                self.take(event)?;
+                self.on_event(event)?;
             }
         }
     }
 
-    fn ask(&mut self, call: Call) -> Result<()> {
+    fn send(&mut self, call: Call) -> Result<()> {
         let Some(body) = self.lender.body(&mut self.node, call.request, call.response) else {
             bail!("no registered memory for a message of {} bytes (memory_limit)", call.request);
         };
         let (now, channel) = (self.node.now(), self.channels[call.channel as usize]);
         match self.node.context().request(now, channel, body) {
-            Ok(id) => drop(self.under_way.insert(id, call)),
+            Ok(id) => drop(self.in_flight.insert(id, call)),
             Err(SendError::Full { .. } | SendError::Memory(_)) => {
                 self.refused += 1;
-                self.model.answered(&call, call.due);
+                self.model.on_response(&call, call.due);
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn on_event(&mut self, event: Event) -> Result<()> {
         let Event::Channel(event) = event else { return Ok(()) };
         match event {
             weft_msg::Event::Message { message, .. } => {
-                let (len, asked) = (message.len(), message.call);
+                let (len, role) = (message.len(), message.call);
                 let now = self.node.now();
                 self.node.context().release(now, message);
-                let weft_xrdma::CallRole::Response(id) = asked else { return Ok(()) };
-                let Some(call) = self.under_way.remove(&id) else { return Ok(()) };
-                // A request without room for the whole head has a response as short as itself.
+                let weft_xrdma::CallRole::Response(id) = role else { return Ok(()) };
+                let Some(call) = self.in_flight.remove(&id) else { return Ok(()) };
+                // A request shorter than the head of 4 bytes gets a response of its own length.
                 if len != call.response && call.request >= 4 {
                     bail!("{len} bytes came where {} were asked for", call.response);
                 }
@@ -191,9 +196,9 @@ impl Run {
         self.calls += 1;
         self.bytes += u64::from(call.request) + u64::from(call.response);
         let took = at.saturating_sub(call.due);
-        self.took[call.class].saturating_record(took.as_nanos());
-        if let Some((class, took)) = self.model.answered(call, at) {
-            self.took[class].saturating_record(took.as_nanos());
+        self.durations[call.class].saturating_record(took.as_nanos());
+        if let Some((class, took)) = self.model.on_response(call, at) {
+            self.durations[class].saturating_record(took.as_nanos());
         }
     }
 
@@ -213,9 +218,9 @@ impl Run {
             calls: self.calls,
             calls_per_second: rate(self.calls),
             goodput_bps: 8.0 * rate(self.bytes),
-            unanswered: self.under_way.len(),
+            unanswered: self.in_flight.len(),
             refused: self.refused,
-            classes: self.model.classes().iter().zip(&self.took).map(class).collect(),
+            classes: self.model.classes().iter().zip(&self.durations).map(class).collect(),
             traced: names
                 .iter()
                 .zip(&self.traced)

@@ -8,7 +8,7 @@ use weft_units::Duration;
 use weft_xrdma::{CallRole, ChannelId, Event, Node, Payload, Ticket};
 
 use super::hosts::Hosts;
-use crate::messages::{Order, Ordered, Outcome};
+use crate::messages::{Order, OrderResult, Outcome};
 
 /// The results of a host's pings in one round.
 pub(super) struct Round {
@@ -24,7 +24,8 @@ enum Reach {
     Unknown,
     Connecting(Ticket),
     Open(ChannelId),
-    Asked(ChannelId, u64),
+    /// The channel, and the number of the order that the host has not answered yet.
+    Ordered(ChannelId, u64),
 }
 
 pub(super) struct Coordinator {
@@ -54,14 +55,14 @@ impl Coordinator {
         Self { node, hosts, reach, size, timeout, token }
     }
 
-    /// Has every host ping every other `count` times.
+    /// Has every host ping every other `count` times, and returns the results by host.
     pub(super) fn round(&mut self, count: u32) -> Vec<Round> {
         let mut done: BTreeMap<usize, Result<Vec<Outcome>, String>> = BTreeMap::new();
         for host in 0..self.hosts.len() {
             let begun = match self.reach[host] {
                 Reach::Unknown => self.connect(host),
                 Reach::Open(channel) => self.order(host, channel, count),
-                Reach::Connecting(_) | Reach::Asked(..) => Ok(()),
+                Reach::Connecting(_) | Reach::Ordered(..) => Ok(()),
             };
             begun.map_or_else(|error| drop(done.insert(host, Err(error))), |()| ());
         }
@@ -101,9 +102,9 @@ impl Coordinator {
         let token = self.token.as_ref().map(|token| token.reveal().to_owned());
         let order = Order { targets, count, size, timeout_ns, token };
         let now = self.node.now();
-        let asked = self.node.context().request(now, channel, Payload::Copy(&order.emit()));
-        let id = asked.map_err(|error| error.to_string())?;
-        self.reach[host] = Reach::Asked(channel, id);
+        let sent = self.node.context().request(now, channel, Payload::Copy(&order.emit()));
+        let id = sent.map_err(|error| error.to_string())?;
+        self.reach[host] = Reach::Ordered(channel, id);
         Ok(())
     }
 
@@ -126,28 +127,28 @@ impl Coordinator {
                 Some((host, Err(error.to_string())))
             }
             Event::Channel(weft_msg::Event::Message { channel, message }) => {
-                let ordered: Result<Ordered, _> =
+                let ordered: Result<OrderResult, _> =
                     serde_json::from_slice(self.node.context().body(&message));
                 let (now, call) = (self.node.now(), message.call);
                 self.node.context().release(now, message);
-                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, id) if *of == channel && call == CallRole::Response(*id));
+                let wanted = |reach: &Reach| matches!(reach, Reach::Ordered(of, id) if *of == channel && call == CallRole::Response(*id));
                 let host = find(&self.reach, &wanted)?;
                 self.reach[host] = Reach::Open(channel);
                 let others = self.hosts.len() - 1;
                 let malformed = || Err("it does not understand orders to ping".into());
                 let outcomes = match ordered {
-                    Ok(Ordered::Ok(outcomes)) if outcomes.len() != others => malformed(),
+                    Ok(OrderResult::Ok(outcomes)) if outcomes.len() != others => malformed(),
                     Ok(ordered) => ordered,
                     Err(_) => malformed(),
                 };
                 Some((host, outcomes))
             }
             Event::Channel(weft_msg::Event::Closed { channel, reason }) => {
-                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, _) | Reach::Open(of) if *of == channel);
+                let wanted = |reach: &Reach| matches!(reach, Reach::Ordered(of, _) | Reach::Open(of) if *of == channel);
                 let host = find(&self.reach, &wanted)?;
-                let asked = matches!(self.reach[host], Reach::Asked(..));
+                let is_ordered = matches!(self.reach[host], Reach::Ordered(..));
                 self.reach[host] = Reach::Unknown;
-                asked.then(|| (host, Err(reason.to_string())))
+                is_ordered.then(|| (host, Err(reason.to_string())))
             }
             _ => None,
         }

@@ -36,15 +36,15 @@ impl Hosts {
     /// Returns the hosts of these names.
     ///
     /// # Errors
-    /// A name has no address, one is named twice, or there are fewer than two.
+    /// Returns an error if a name has no address, a host is named twice, or there are fewer than two.
     pub(super) fn of(names: &[String]) -> Result<Self> {
-        Self::below(names.iter().map(|name| (String::new(), name.as_str())))
+        Self::resolve(names.iter().map(|name| (String::new(), name.as_str())))
     }
 
     /// Returns the hosts of a file, of all its ToRs or of some.
     ///
     /// # Errors
-    /// As [`of`](Self::of), and where the file cannot be read or has no such ToR.
+    /// As [`of`](Self::of); also if the file cannot be read or has no such ToR.
     pub(super) fn read(file: &Path, tors: &[String]) -> Result<Self> {
         let shown = file.display();
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
@@ -64,10 +64,10 @@ impl Hosts {
         };
         let all: Vec<_> =
             found.tor.iter().filter(|(tor, _)| wanted(tor)).flat_map(of_tor).collect();
-        Self::below(all.iter().map(|(tor, name)| (tor.clone(), name.as_str())))
+        Self::resolve(all.iter().map(|(tor, name)| (tor.clone(), name.as_str())))
     }
 
-    fn below<'a>(named: impl Iterator<Item = (String, &'a str)>) -> Result<Self> {
+    fn resolve<'a>(named: impl Iterator<Item = (String, &'a str)>) -> Result<Self> {
         let mut hosts: Vec<Host> = Vec::new();
         for (tor, name) in named {
             let host = Host { name: name.to_owned(), at: address(name)?, tor };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_fault() {
         for (text, tors, want) in [
             (FILE, &["c"][..], "\"c\""),
             (FILE, &["b"], "at least two"),

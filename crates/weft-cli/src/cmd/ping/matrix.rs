@@ -9,7 +9,8 @@ use weft_perf::{LatencyMicros, latency_histogram};
 use super::hosts::Hosts;
 use crate::messages::Outcome;
 
-/// The factor over the matrix's own median from which a median is marked; the same for 99th percentiles.
+/// The factors beyond which a cell's median, and its 99th percentile, is marked as an outlier: over the median of all
+/// cells' medians, and of their 99th percentiles.
 const OUTLIER: [f64; 2] = [3.0, 10.0];
 
 const CORNER: &str = "from \\ to";
@@ -178,9 +179,9 @@ impl Matrix {
             .map(|from| (0..hosts.len()).map(|to| self.cell(from, to, typical)).collect())
             .collect();
         let names = hosts.iter().map(|host| host.name.chars().count());
-        let words = cells.iter().flatten().map(|(text, _)| text.chars().count());
+        let texts = cells.iter().flatten().map(|(text, _)| text.chars().count());
         let (first, width) =
-            (names.clone().max().unwrap_or(0), names.chain(words).max().unwrap_or(0));
+            (names.clone().max().unwrap_or(0), names.chain(texts).max().unwrap_or(0));
         let first = first.max(CORNER.len());
         let mut text = format!("{BOLD}{CORNER:first$}");
         for host in hosts {
@@ -240,7 +241,7 @@ impl Matrix {
     }
 }
 
-/// Returns a time with up to three significant digits.
+/// Formats microseconds: with one decimal below 100, without decimals above.
 fn micros(figure: f64) -> String {
     if figure < 100.0 { format!("{figure:.1}") } else { format!("{figure:.0}") }
 }
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_out_is_marked() {
+    fn outliers_are_marked() {
         let text = anstream::adapter::strip_str(&matrix().text()).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 6, "{text}");
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_reached_is_named() {
+    fn unreached_hosts_are_named() {
         let mut matrix = matrix();
         matrix.take(2, Err("nobody listens there".into()));
         let gone = Outcome { lost: 5, error: Some("no answer".into()), ..Outcome::default() };

@@ -19,7 +19,7 @@ use weft_report::terminal::{Output, write_file};
 
 /// A running controller.
 #[derive(Debug, clap::Args)]
-pub(super) struct At {
+pub(super) struct ControllerOptions {
     /// The address of `weft route serve`'s page; https://HOST:PORT if it has a certificate
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
     controller: String,
@@ -27,9 +27,10 @@ pub(super) struct At {
     client: ClientOptions,
 }
 
-impl At {
-    /// Sends a request. The time limit allows for large tables, whose planning takes time in proportion to their flows.
-    pub(super) fn ask(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
+impl ControllerOptions {
+    /// Sends a request, and returns the body of the response. The timeout of 60 s allows for large tables, whose
+    /// planning takes time in proportion to their flows.
+    pub(super) fn fetch(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let credentials = self.client.read()?;
         let timeout = Duration::from_secs(60);
         let server = Server { host: &self.controller, command: "weft route serve", timeout };
@@ -74,7 +75,7 @@ pub(super) struct Announce {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    at: ControllerOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -89,7 +90,7 @@ pub(super) struct Withdraw {
     /// The job's name
     job: String,
     #[command(flatten)]
-    at: At,
+    at: ControllerOptions,
 }
 
 pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
@@ -104,7 +105,7 @@ pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
     if let Some(rate) = arguments.rate {
         write!(path, "&rate={}bps", rate.as_bps()).expect("writing to a string cannot fail");
     }
-    let answer = arguments.at.ask(&path, Some(body))?;
+    let answer = arguments.at.fetch(&path, Some(body))?;
     let planned: PlannedJob =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     if let Some(path) = &arguments.csv {
@@ -131,7 +132,7 @@ pub(super) fn withdraw(arguments: &Withdraw, output: Output) -> Result<ExitCode>
     let job = &arguments.job;
     Job::check_name(job)?;
     let path = format!("/v1/withdraw?job={job}");
-    let answer = arguments.at.ask(&path, Some(vec![]))?;
+    let answer = arguments.at.fetch(&path, Some(vec![]))?;
     let Withdrawn { flows } =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     output.value(&json!({ "job": job, "flows": flows }), || {

@@ -11,24 +11,26 @@ use weft_units::Seed;
 
 use crate::http::{Access, Reply, Request};
 
-/// The largest table of a job, bytes: some 600,000 queue pairs.
+/// The largest table of a job, bytes: about 600,000 queue pairs.
 pub(super) const MAX_TABLE: usize = 64 << 20;
 
 /// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, and `POST /v1/withdraw?job=NAME`,
 /// which ends one.
-pub(super) fn carry_out(request: &Request, access: &Access, door: &Handle) -> Reply {
+pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
     }
     match request.path.as_str() {
         "/v1/jobs" => announcement(request).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
-            |it| door.announce(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
+            |it| {
+                controller.announce(it).map_or_else(|error| refused(&error), |it| Reply::json(&it))
+            },
         ),
-        "/v1/withdraw" => named(&request.query, "job").map_or_else(
+        "/v1/withdraw" => parameter(&request.query, "job").map_or_else(
             || Reply::refuse(StatusCode::BAD_REQUEST, "which job? ?job=NAME"),
             |job| {
-                let withdrawn = door.withdraw(job.to_owned());
+                let withdrawn = controller.withdraw(job.to_owned());
                 let answer = withdrawn.map(|flows| json!({ "job": job, "flows": flows }));
                 answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
             },
@@ -49,25 +51,25 @@ fn refused(error: &RequestError) -> Reply {
 fn announcement(request: &Request) -> Result<Announcement> {
     let rows = read_job_table(&request.body)?;
     let query = request.query.as_str();
-    let whole = Entropy::default();
+    let defaults = Entropy::default();
     let entropy = Entropy {
-        protocol: number(query, "protocol")?.unwrap_or(whole.protocol),
-        destination_port: number(query, "to_port")?.unwrap_or(whole.destination_port),
-        ..whole
+        protocol: number(query, "protocol")?.unwrap_or(defaults.protocol),
+        destination_port: number(query, "to_port")?.unwrap_or(defaults.destination_port),
+        ..defaults
     };
     let seed = Seed(number(query, "seed")?.unwrap_or(1));
     let rate = number(query, "rate")?;
-    let job = named(query, "job").context("which job? ?job=NAME")?.to_owned();
+    let job = parameter(query, "job").context("which job? ?job=NAME")?.to_owned();
     Ok(Announcement { job, rows, rate, entropy, seed })
 }
 
 fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>> {
     let wrong = |text: &str| anyhow!("{text:?} is no {name}");
-    named(query, name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+    parameter(query, name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 
 /// Returns the value of `name=VALUE` in a query.
-fn named<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.into_iter().find_map(|(it, value)| (it == name).then_some(value))
 }

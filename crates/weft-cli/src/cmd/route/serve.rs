@@ -90,14 +90,14 @@ fn serve_page(
     at: SocketAddr,
     access: Access,
     picture: Arc<Mutex<View>>,
-    door: Handle,
+    handle: Handle,
 ) -> Result<SocketAddr> {
     let checked = access.clone();
     let handler: Handler = Arc::new(move |request| {
         let page = PAGE.iter().find(|(path, ..)| *path == request.path);
         let picture = || picture.lock().unwrap_or_else(PoisonError::into_inner);
         match (page, request.path.as_str()) {
-            _ if request.is_post => orders::carry_out(request, &checked, &door),
+            _ if request.is_post => orders::carry_out(request, &checked, &handle),
             (Some((_, kind, body)), _) => Reply::new(kind, *body),
             (None, "/v1/picture") => Reply::json(&*picture()),
             (None, "/metrics") => Reply::new(OPENMETRICS, metrics::text(&picture())),

@@ -128,7 +128,7 @@ fn setup(arguments: &Simulate) -> Result<Setup> {
     Ok(setup)
 }
 
-/// Parses `64MiB..1GiB` as five sizes, and one size as itself.
+/// Parses a range of sizes, each twice the one before, such as the five of `64MiB..1GiB`; or a single size.
 fn sizes(text: &str) -> Result<Vec<ByteCount>> {
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     let (from, to): (ByteCount, ByteCount) = (from.parse()?, to.parse()?);
@@ -166,10 +166,10 @@ fn text(off: Option<&Outcome>, on: Option<&Outcome>) -> String {
         table.push(vec![Cell::new(what, ""), cell(off), cell(on), change]);
     };
     let sizes = on.or(off).map_or(&[][..], |outcome| &outcome.bandwidth);
-    for (place, (size, _)) in sizes.iter().enumerate() {
+    for (index, (size, _)) in sizes.iter().enumerate() {
         let gigabytes = |it: f64| format!("{:.2} GB/s", it / 1e9);
         row(format!("bus bandwidth, {}", ByteCount(*size)), &gigabytes, &|it| {
-            it.bandwidth[place].1
+            it.bandwidth[index].1
         });
     }
     let gigabits = |it: f64| format!("{:.1} Gb/s", it / 1e9);

@@ -24,7 +24,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns the routers, if the source has running ones.
+    /// Returns the running routers of the source.
+    ///
+    /// # Errors
+    /// Returns an error if the source is a file of tables, or if the lab or the configuration cannot be read.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match (&self.lab, &self.config) {
             (Some(lab), _) => Ok(routers_of(&Lab::open(lab)?)),

@@ -7,7 +7,7 @@ use weft_report::{Cell, Column, Table};
 use weft_steer::View;
 use weft_units::BitRate;
 
-use super::announce::At;
+use super::announce::ControllerOptions;
 use weft_report::terminal::{Output, render};
 
 #[derive(Debug, clap::Args)]
@@ -19,11 +19,11 @@ Examples:
   weft route status --json | jq '.jobs[] | select(.begun | not)'    what its page shows, as JSON")]
 pub(super) struct Status {
     #[command(flatten)]
-    at: At,
+    at: ControllerOptions,
 }
 
 pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
-    let answer = arguments.at.ask("/v1/picture", None)?;
+    let answer = arguments.at.fetch("/v1/picture", None)?;
     let picture: View =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     output.value(&picture, || text(&picture))?;
@@ -53,7 +53,7 @@ fn text(picture: &View) -> String {
 /// Returns the counts of accepted and refused sFlow, in two lines at most.
 fn sflow(picture: &View) -> String {
     let it = &picture.heard;
-    let heard = format!(
+    let counts = format!(
         "sFlow at {}: {} datagrams, {} lost, {} late; not believed: {} refused, {} of unknown agents, {} malformed, \
          {} whose numbers jumped, {} counters that cannot be",
         picture.listening,
@@ -67,11 +67,11 @@ fn sflow(picture: &View) -> String {
         it.doubted
     );
     if picture.refused.is_empty() {
-        return heard;
+        return counts;
     }
     let refused = picture.refused.iter().map(|it| format!("{} ({})", it.source, it.datagrams));
     let refused: Vec<String> = refused.collect();
-    format!("{heard}\nrefused sFlow came from {}", refused.join(", "))
+    format!("{counts}\nrefused sFlow came from {}", refused.join(", "))
 }
 
 fn alarm(link: &weft_steer::LinkView) -> Option<String> {

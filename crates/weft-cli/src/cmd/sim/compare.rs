@@ -54,7 +54,7 @@ pub(super) struct CompareArgs {
 
 /// The results of a comparison.
 #[derive(Debug)]
-struct Made {
+struct Comparison {
     plan: Plan,
     name: String,
     about: String,
@@ -66,20 +66,20 @@ pub(super) fn run(arguments: &CompareArgs, output: Output) -> Result<()> {
     let page = arguments.html.as_deref().map(Destination::open).transpose()?;
     let runs = arguments.runs.as_deref().map(FrameFile::open).transpose()?;
     let flows = arguments.flows.as_deref().map(FrameFile::open).transpose()?;
-    let made = make(plan, arguments)?;
+    let comparison = compare(plan, arguments)?;
     if let Some(page) = page {
-        page.write(page::page(&made).to_html())?;
+        page.write(page::page(&comparison).to_html())?;
     }
     if let Some(runs) = runs {
-        runs.write(&frames::runs(&made.rows))?;
+        runs.write(&frames::runs(&comparison.rows))?;
     }
     if let Some(flows) = flows {
-        flows.write(&frames::flows(&made.rows))?;
+        flows.write(&frames::flows(&comparison.rows))?;
     }
     if arguments.csv {
-        return output.raw(&frames::rows(&made.rows).to_csv());
+        return output.raw(&frames::rows(&comparison.rows).to_csv());
     }
-    output.value(&frames::value(&made), || text(&made, arguments))
+    output.value(&frames::value(&comparison), || text(&comparison, arguments))
 }
 
 fn plan(arguments: &CompareArgs) -> Result<Plan> {
@@ -116,7 +116,7 @@ fn plan(arguments: &CompareArgs) -> Result<Plan> {
     })
 }
 
-fn make(plan: Plan, arguments: &CompareArgs) -> Result<Made> {
+fn compare(plan: Plan, arguments: &CompareArgs) -> Result<Comparison> {
     let text = |key: &str| {
         let value = plan.scenario.get(key).and_then(|value| value.as_str());
         value.unwrap_or_default().to_owned()
@@ -126,13 +126,13 @@ fn make(plan: Plan, arguments: &CompareArgs) -> Result<Made> {
     let rows = plan.run(arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let rows = rows.with_context(|| arguments.scenario.display().to_string())?;
-    Ok(Made { plan, name, about, rows })
+    Ok(Comparison { plan, name, about, rows })
 }
 
-fn text(made: &Made, arguments: &CompareArgs) -> String {
-    let mut text = format!("{}\n\n", headline(made));
-    text += &render(&table::rows(made));
-    if made.plan.seeds.len() > 1 {
+fn text(comparison: &Comparison, arguments: &CompareArgs) -> String {
+    let mut text = format!("{}\n\n", headline(comparison));
+    text += &render(&table::rows(comparison));
+    if comparison.plan.seeds.len() > 1 {
         text += &format!("\n{}\n", table::INTERVAL);
     }
     if let Some(file) = &arguments.html {
@@ -142,8 +142,8 @@ fn text(made: &Made, arguments: &CompareArgs) -> String {
 }
 
 /// Returns the headline, such as `hopper-fig3: 4 balancers, 2 loads, 5 seeds`.
-fn headline(made: &Made) -> String {
-    let Plan { variants, loads, topologies, seeds, .. } = &made.plan;
+fn headline(comparison: &Comparison) -> String {
+    let Plan { variants, loads, topologies, seeds, .. } = &comparison.plan;
     let counted = [
         (variants.len(), "balancer"),
         (loads.len(), "load"),
@@ -158,7 +158,7 @@ fn headline(made: &Made) -> String {
         };
         format!("{count} {what}")
     });
-    let name = if made.name.is_empty() { "unnamed" } else { &made.name };
+    let name = if comparison.name.is_empty() { "unnamed" } else { &comparison.name };
     format!("{name}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use weft_vswitch::control::Request;
 
-use super::order;
+use super::send;
 use crate::interrupt::until_interrupted;
 use weft_report::terminal::Output;
 
@@ -38,13 +38,13 @@ pub(super) fn run(control: &Path, options: &Capture, output: Output) -> Result<E
     let Capture { port, to, seconds } = options;
     let file = std::path::absolute(to).context("cannot name the file")?;
     let stop = until_interrupted()?;
-    order(control, &Request::Capture { port: port.clone(), file: Some(file.clone()) })?;
+    send(control, &Request::Capture { port: port.clone(), file: Some(file.clone()) })?;
     let began = Instant::now();
     let over = || seconds.is_some_and(|span| began.elapsed() >= Duration::from_secs(span));
     while !stop.load(Ordering::Relaxed) && !over() {
         thread::sleep(Duration::from_millis(50));
     }
-    order(control, &Request::Capture { port: port.clone(), file: None })?;
+    send(control, &Request::Capture { port: port.clone(), file: None })?;
     output.value(&json!({ "port": port, "file": file }), || format!("wrote {}", file.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -88,7 +88,7 @@ impl Del {
     }
 }
 
-/// Lists all known locations.
+/// Prints all known locations, as text or as JSON.
 pub(super) fn list(status: &Status, output: Output) -> Result<()> {
     let mut table = Table::new(vec![
         Column::number("network", "vni"),
@@ -97,12 +97,12 @@ pub(super) fn list(status: &Status, output: Output) -> Result<()> {
         Column::text("addresses", "addresses"),
         Column::text("known", "known"),
     ]);
-    let mut told = BTreeSet::new();
+    let mut static_routes = BTreeSet::new();
     for route in &status.routes {
         let destination = route.destination();
-        told.insert((route.vni, destination));
+        static_routes.insert((route.vni, destination));
         let (to, addresses) = match &route.row {
-            Row::Machine { peer, addresses, .. } => (peer, words(addresses)),
+            Row::Machine { peer, addresses, .. } => (peer, join(addresses)),
             Row::Prefix { via, .. } => (via, String::new()),
         };
         table.push(row(route.vni, &destination, &to.to_string(), &addresses, "told"));
@@ -113,7 +113,7 @@ pub(super) fn list(status: &Status, output: Output) -> Result<()> {
             table.push(row(vni, gateway, "every host", "", "gateway"));
         }
         for (&mac, place) in &network.addresses {
-            if !told.contains(&(vni, Destination::Machine(mac))) {
+            if !static_routes.contains(&(vni, Destination::Machine(mac))) {
                 let is_port = status.ports.iter().any(|port| (port.vni, port.mac) == (vni, mac));
                 table.push(row(vni, &mac, place, "", if is_port { "port" } else { "heard" }));
             }
@@ -127,10 +127,10 @@ pub(super) fn list(status: &Status, output: Output) -> Result<()> {
 
 fn row(vni: u32, destination: &impl ToString, to: &str, addresses: &str, known: &str) -> Vec<Cell> {
     let destination = destination.to_string();
-    let words = [destination.as_str(), to, addresses, known].map(text);
-    std::iter::once(count(vni.into())).chain(words).collect()
+    let cells = [destination.as_str(), to, addresses, known].map(text);
+    std::iter::once(count(vni.into())).chain(cells).collect()
 }
 
-fn words(addresses: &BTreeSet<IpAddr>) -> String {
+fn join(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }

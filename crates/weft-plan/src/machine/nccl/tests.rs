@@ -12,7 +12,7 @@ fn names(machine: &Machine, devices: &[super::super::DeviceId]) -> Vec<String> {
 }
 
 #[test]
-fn a_dump_gives_its_gpus_its_fast_nics_and_the_ways_between_them() {
+fn a_dump_gives_its_gpus_its_fast_nics_and_the_paths_between_them() {
     let machine = read_nccl(NVSWITCH).unwrap();
     let (gpus, nics) = (machine.gpus(), machine.nics());
     assert_eq!(gpus.len(), 4);
@@ -41,7 +41,7 @@ fn devices_known_by_their_class_are_numbered_in_order() {
 }
 
 #[test]
-fn links_between_gpus_are_taken_once_though_both_list_them() {
+fn links_between_gpus_are_counted_once_though_both_list_them() {
     let machine = read_nccl(MESH).unwrap();
     let nvlinks = machine.links().iter().filter(|link| link.kind == LinkKind::Nvlink);
     assert_eq!(nvlinks.count(), 3);
@@ -50,7 +50,7 @@ fn links_between_gpus_are_taken_once_though_both_list_them() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_element() {
+fn a_fault_is_named_with_its_line_and_element() {
     let refused = |from: &str, to: &str| {
         assert!(MESH.contains(from), "{from}");
         read_nccl(&MESH.replacen(from, to, 1)).unwrap_err().to_string()

@@ -124,7 +124,7 @@ fn a_walk_stays_in_its_tables_and_gives_memory_of_the_guests_only() {
     assert!(good > 1000);
 }
 
-/// A chain without end is abandoned after [`LONGEST`] descriptors.
+/// A chain without end is abandoned after [`MAX_DESCRIPTORS`] descriptors.
 #[test]
 fn a_walk_ends() {
     struct Endless(RefCell<usize>);
@@ -142,7 +142,7 @@ fn a_walk_ends() {
     let guest = Endless(RefCell::new(0));
     let mut segments = vec![];
     assert_eq!(walk(&guest, TABLE, SIZE, 0, Purpose::Sent, &mut segments), Err(ChainError::Loop));
-    assert_eq!((guest.0.into_inner(), segments.len()), (LONGEST + 1, LONGEST + 1));
+    assert_eq!((guest.0.into_inner(), segments.len()), (MAX_DESCRIPTORS + 1, MAX_DESCRIPTORS + 1));
 }
 
 /// Any part of any buffer of three pieces, also where the buffer ends at 4 GiB.

@@ -22,17 +22,18 @@ use receive::Inbound;
 /// The service number of a connection for datagrams; other connections name a queue pair in 24 bits.
 pub(super) const SERVICE: u32 = 1 << 31;
 
-/// The bit of a Q_Key with which the sender's own Q_Key is sent (IBTA volume 1, chapter 10).
+/// The bit of a posted Q_Key that requests the sending queue pair's own Q_Key instead (IBTA volume 1, chapter 10).
 const PRIVILEGED: u32 = 1 << 31;
 
-/// A host and the context that sends to it: contexts may have different source addresses, and their datagrams do not wait for
-/// each other.
+/// A context and the host to which it sends: contexts may have different source addresses, and their datagrams do not
+/// wait for each other.
 type Host = (Context, SocketAddr);
 
 /// A connection on which datagrams are sent to a host.
 #[derive(Debug)]
 struct Outbound {
     connection: ConnectionId,
+    /// `true` once the connection is established.
     ready: bool,
     /// Requests in flight, in order.
     in_flight: VecDeque<(QueuePairNumber, u32)>,
@@ -51,7 +52,7 @@ pub(super) struct Datagrams {
 }
 
 impl Outbound {
-    /// Returns `true` if no datagram is in flight or waits.
+    /// Returns `true` if no datagram is in flight, and none waits.
     fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
@@ -87,14 +88,14 @@ impl ActiveQp<'_> {
 
     /// Sends the next datagram; returns `false` if it has to wait.
     fn begin_datagram(&mut self, now: Instant) -> bool {
-        let (qp, who, most) = (self.qp, self.accessor(), self.limits.datagram_bytes);
+        let (qp, accessor, max_bytes) = (self.qp, self.accessor(), self.limits.datagram_bytes);
         let QueuePair { context, send, requester, .. } = &mut *self.pair;
         let Some((number, wqe)) = send.upcoming() else { return false };
         let Some(datagram) = wqe.datagram.filter(|_| wqe.outcome.is_none()) else {
             send.advance();
             return true;
         };
-        if let Some(status) = check_memory(self.emtt, who, wqe, most) {
+        if let Some(status) = check_memory(self.emtt, accessor, wqe, max_bytes) {
             wqe.outcome = Some(status);
             send.advance();
             requester.broken = true;
@@ -178,7 +179,8 @@ impl Device {
         true
     }
 
-    /// Handles the end of a connection that carried datagrams: those in flight are lost.
+    /// Handles the end of a connection that carried datagrams: those in flight complete as sent, since the service is
+    /// unreliable.
     pub(super) fn on_datagrams_closed(&mut self, now: Instant, connection: ConnectionId) {
         self.end_inbound(connection);
         let Some(to) = self.datagrams.hosts.remove(&connection) else { return };

@@ -1,5 +1,5 @@
-//! Reception of datagrams: a datagram is received completely or not at all. Any host may send datagrams, so one that no queue
-//! pair accepts is dropped with its first packet, and held packets count to the peer's limit,
+//! Reception of datagrams: a datagram is received completely or not at all. Any host may send datagrams, so one that no
+//! queue pair accepts is dropped with its first packet, and held packets count toward the peer's limit,
 //! [`Limits::held_bytes_per_peer`](crate::Limits::held_bytes_per_peer).
 
 use core::net::{IpAddr, SocketAddr};
@@ -38,11 +38,11 @@ impl Inbound {
 /// The result of adding a packet to a datagram that is not the next or not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entered {
-    /// Its datagram is complete, and the next.
+    /// The packet's datagram is complete, and the next.
     Next,
     /// Other packets must arrive first.
     Waits,
-    /// The limit of held bytes is reached: the packet is to be retransmitted.
+    /// The limit of held bytes is reached: the packet is declined, and the peer retransmits it.
     Declined,
     /// The peer violates the protocol, or the payload is lost.
     Broken,
@@ -57,6 +57,7 @@ impl Device {
         self.datagrams.inbound.insert(connection, inbound);
     }
 
+    /// Returns `true` if a host sends datagrams on this connection.
     pub(in crate::device) fn carries_datagrams(&self, connection: ConnectionId) -> bool {
         self.datagrams.inbound.contains_key(&connection)
     }
@@ -76,8 +77,8 @@ impl Device {
         let entered = if is_next {
             let before = inbound.inbox.entries();
             inbound.inbox.pass_first();
-            let gone = before - inbound.inbox.entries();
-            self.holding.free(inbound.peer, entries(gone));
+            let removed = before - inbound.inbox.entries();
+            self.holding.free(inbound.peer, entries(removed));
             Entered::Next
         } else {
             self.enter_datagram(placement, header, memory)
@@ -108,9 +109,9 @@ impl Device {
     ) -> Result<(), PayloadLost> {
         let Placement { connection, offset, len, .. } = *placement;
         let from = self.carriers.peer(connection).map(|peer| peer.address);
-        let mut at_hand = Some((offset, len));
+        let mut current = Some((offset, len));
         while let Some(incoming) = first.take().or_else(|| self.next_datagram(connection)) {
-            self.receive_datagram(now, incoming, at_hand.take(), from, memory)?;
+            self.receive_datagram(now, incoming, current.take(), from, memory)?;
         }
         Ok(())
     }
@@ -187,6 +188,7 @@ impl Device {
         Entered::Waits
     }
 
+    /// Adds a held packet to its datagram.
     fn push_held(&mut self, connection: ConnectionId, message: u32, part: HeldPart) {
         if let Some(Inbound { inbox, .. }) = self.datagrams.inbound.get_mut(&connection) {
             inbox.message(message).held.push(part);
@@ -205,13 +207,16 @@ impl Device {
         }
     }
 
-    /// Receives a complete datagram, of which `at_hand` is the part in the packet that is being handled. A datagram that no queue
-    /// pair accepts is dropped.
+    /// Receives a complete datagram, of which `current` is the part in the packet that is being handled. A datagram
+    /// that no queue pair accepts is dropped.
+    ///
+    /// # Errors
+    /// The payload of that packet is lost.
     fn receive_datagram(
         &mut self,
         now: Instant,
         incoming: Incoming,
-        at_hand: Option<PacketPart>,
+        current: Option<PacketPart>,
         from: Option<SocketAddr>,
         memory: &mut impl Memory,
     ) -> Result<(), PayloadLost> {
@@ -223,7 +228,7 @@ impl Device {
             && let Some(mut active) = self.active(qp)
             && let Some(receive) = active.admit_datagram(&header, length)
         {
-            let datagram = ReceivedDatagram { header, fields, length, from, held: &held, at_hand };
+            let datagram = ReceivedDatagram { header, fields, length, from, held: &held, current };
             received = active.receive_datagram(now, &datagram, receive, memory);
         }
         held.into_iter().for_each(|part| self.holding.release(part, memory));
@@ -249,11 +254,11 @@ impl ActiveQp<'_> {
     /// Finds the receive request that a datagram would consume now, if its queue pair, Q_Key and length are acceptable.
     fn find_receive(&self, header: &RdmaHeader, length: u32) -> Option<&Receive> {
         let pair = &*self.pair;
-        let meant = length <= self.limits.datagram_bytes
+        let acceptable = length <= self.limits.datagram_bytes
             && pair.request.service == Service::UnreliableDatagram
             && pair.receives()
             && pair.attributes.qkey == Some(header.key);
-        if !meant {
+        if !acceptable {
             return None;
         }
         let next = match pair.request.srq {
@@ -311,7 +316,8 @@ impl ActiveQp<'_> {
         Ok(())
     }
 
-    /// Places the held parts and the part at hand; returns `false` if the receive request's memory is not accessible.
+    /// Places the held parts and the part in the packet that is being handled; returns `false` if the receive request's
+    /// memory is not accessible.
     fn place_datagram(
         &mut self,
         receive: &Receive,
@@ -319,8 +325,8 @@ impl ActiveQp<'_> {
         memory: &mut impl Memory,
     ) -> Result<bool, PayloadLost> {
         let held = datagram.held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
-        let at_hand = datagram.at_hand.map(|(offset, len)| (offset, len, None));
-        for (offset, len, packet) in held.chain(at_hand) {
+        let current = datagram.current.map(|(offset, len)| (offset, len, None));
+        for (offset, len, packet) in held.chain(current) {
             if !self.locate_datagram(receive, (ROUTE_HEADER + offset, len.into())) {
                 return Ok(false);
             }
@@ -338,8 +344,8 @@ impl ActiveQp<'_> {
 
     /// Finds the places of a part of a receive request, and stores them in `self.places`; returns `false` if it is not writable.
     fn locate_datagram(&mut self, receive: &Receive, piece: (u32, u32)) -> bool {
-        let who = self.accessor();
-        scatter(self.emtt, who, &receive.sges, piece, Right::LocalWrite, self.places).is_ok()
+        let accessor = self.accessor();
+        scatter(self.emtt, accessor, &receive.sges, piece, Right::LocalWrite, self.places).is_ok()
     }
 }
 
@@ -351,7 +357,7 @@ fn request(opcode: u8) -> Option<RdmaOpcode> {
 
 /// Returns the bytes of `count` entries of an inbox.
 const fn entries(count: usize) -> u64 {
-    (count * Inbox::ENTRY) as u64
+    (count * Inbox::ENTRY_BYTES) as u64
 }
 
 /// The offset and length of the part of a message in a packet.
@@ -366,7 +372,7 @@ struct ReceivedDatagram<'a> {
     from: Option<SocketAddr>,
     held: &'a [HeldPart],
     /// The part in the packet that is being handled.
-    at_hand: Option<PacketPart>,
+    current: Option<PacketPart>,
 }
 
 /// The fields of a datagram's header that its completion reports.

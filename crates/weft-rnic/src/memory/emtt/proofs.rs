@@ -4,7 +4,7 @@
 use super::*;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(7);
-const WHO: Accessor = Accessor { domain: DOMAIN, qp: 1 };
+const ACCESSOR: Accessor = Accessor { domain: DOMAIN, qp: 1 };
 
 /// Returns every value within `reach` of 0, of 2^32, of 2^63 and of 2^64.
 fn near_edges(reach: u64) -> Vec<u64> {
@@ -68,7 +68,7 @@ fn what_is_translated_lies_in_the_regions_memory() {
         let region = Region::new(DOMAIN, &request);
         for &address in &addresses {
             for len in lengths(3) {
-                let got = region.translate(WHO, address, len, true).ok();
+                let got = region.translate(ACCESSOR, address, len, true).ok();
                 let fits = inside(address, len.into(), request.iova, request.length);
                 assert_eq!(got.is_some(), fits, "{address:#x}+{len:#x} in {request:x?}");
                 if let Some(place) = got {
@@ -92,13 +92,14 @@ fn what_a_window_shows_lies_in_it_and_in_its_region() {
             for &length in values.iter().filter(|&&length| length > 0) {
                 let access = Access::REMOTE_READ;
                 let bind = Bind { region, address: start, length, access };
-                let bound = emtt.bind(WHO, window, None, &bind);
+                let bound = emtt.bind(ACCESSOR, window, None, &bind);
                 assert_eq!(bound.is_ok(), inside(start, length, request.iova, request.length));
                 let Ok(key) = bound else { continue };
                 window = key;
                 for &address in &values {
                     for len in lengths(1) {
-                        let got = emtt.translate(WHO, key, address, len, Right::RemoteRead).ok();
+                        let got =
+                            emtt.translate(ACCESSOR, key, address, len, Right::RemoteRead).ok();
                         assert_eq!(got.is_some(), inside(address, len.into(), start, length));
                         if let Some(place) = got {
                             assert_eq!(place.address - request.address, address - request.iova);

@@ -48,6 +48,7 @@ pub(super) struct Bound {
 }
 
 impl Emtt {
+    /// Creates an unbound window; returns its key, or `None` at the limit.
     pub(crate) fn allocate_window(
         &mut self,
         domain: ProtectionDomain,
@@ -71,16 +72,19 @@ impl Emtt {
 
     /// Binds the window with the current key `window`; returns its new key. For type 2 the caller chooses the low byte of the
     /// new key, for type 1 the byte is incremented.
+    ///
+    /// # Errors
+    /// See [`AccessError`]; the window is unchanged.
     pub(crate) fn bind(
         &mut self,
-        who: Accessor,
+        accessor: Accessor,
         window: u32,
         new_key: Option<u32>,
         bind: &Bind,
     ) -> Result<u32, AccessError> {
         let slot = self.slot_of(window).ok_or(AccessError::BadKey)?;
         let Window { domain, kind, bound } = *self.window(window).ok_or(AccessError::BadKey)?;
-        if domain != who.domain {
+        if domain != accessor.domain {
             return Err(AccessError::WrongDomain);
         }
         let new_key = match (kind, new_key) {
@@ -93,7 +97,7 @@ impl Emtt {
             _ => return Err(AccessError::BadBind),
         };
         let unbinds = kind == WindowKind::Type1 && bind.length == 0;
-        let target = if unbinds { None } else { Some(self.bound(who, kind, bind)?) };
+        let target = if unbinds { None } else { Some(self.bound(accessor, kind, bind)?) };
         self.unbind(slot);
         if let Some(Bound { region, .. }) = target
             && let Entry::Region(region) = &mut self.entries[region].1
@@ -105,9 +109,15 @@ impl Emtt {
         Ok(new_key)
     }
 
-    fn bound(&self, who: Accessor, kind: WindowKind, bind: &Bind) -> Result<Bound, AccessError> {
+    /// Checks a bind; returns the binding.
+    fn bound(
+        &self,
+        accessor: Accessor,
+        kind: WindowKind,
+        bind: &Bind,
+    ) -> Result<Bound, AccessError> {
         let region = self.region(bind.region).ok_or(AccessError::BadKey)?;
-        if region.domain != who.domain {
+        if region.domain != accessor.domain {
             return Err(AccessError::WrongDomain);
         }
         offset_within(bind.address, bind.length, region.iova, region.length)
@@ -122,20 +132,23 @@ impl Emtt {
             address: bind.address,
             length: bind.length,
             access: bind.access,
-            qp: (kind == WindowKind::Type2).then_some(who.qp),
+            qp: (kind == WindowKind::Type2).then_some(accessor.qp),
         })
     }
 
     /// Unbinds a window of type 2: its key is invalid until it is bound again.
-    pub(crate) fn invalidate(&mut self, who: Accessor, key: u32) -> Result<(), AccessError> {
+    ///
+    /// # Errors
+    /// The key is not that of a bound window of type 2 on this queue pair.
+    pub(crate) fn invalidate(&mut self, accessor: Accessor, key: u32) -> Result<(), AccessError> {
         let window = self.window(key).ok_or(AccessError::BadKey)?;
-        if window.domain != who.domain {
+        if window.domain != accessor.domain {
             return Err(AccessError::WrongDomain);
         }
         let bound = window.bound.ok_or(AccessError::BadKey)?;
         match bound.qp {
             None => Err(AccessError::NotAllowed),
-            Some(qp) if qp != who.qp => Err(AccessError::WrongQueuePair),
+            Some(qp) if qp != accessor.qp => Err(AccessError::WrongQueuePair),
             Some(_) => {
                 self.unbind(self.slot_of(key).ok_or(AccessError::BadKey)?);
                 Ok(())
@@ -146,13 +159,13 @@ impl Emtt {
     pub(super) fn translate_window(
         &self,
         window: &Window,
-        who: Accessor,
+        accessor: Accessor,
         address: u64,
         len: u32,
         right: Right,
     ) -> Result<Place, AccessError> {
         let bound = window.bound.ok_or(AccessError::BadKey)?;
-        if bound.qp.is_some_and(|qp| qp != who.qp) {
+        if bound.qp.is_some_and(|qp| qp != accessor.qp) {
             return Err(AccessError::WrongQueuePair);
         }
         let start = if bound.access.contains(Access::ZERO_BASED) { 0 } else { bound.address };
@@ -162,6 +175,6 @@ impl Emtt {
             return Err(AccessError::BadKey);
         };
         let allowed = bound.access.contains(right.access());
-        region.translate(who, bound.address + offset, len, allowed)
+        region.translate(accessor, bound.address + offset, len, allowed)
     }
 }

@@ -39,14 +39,14 @@ fn a_connection_agrees_on_keys_and_nothing_leaves_in_the_clear() {
         let sealed =
             pair.recorded.iter().filter(|(.., bytes)| bytes[0] == SealedHeader::PACKET_TYPE);
         assert!(sealed.clone().count() > 90);
-        assert!(sealed.clone().all(|(.., bytes)| !shows(bytes, 7)));
+        assert!(sealed.clone().all(|(.., bytes)| !contains_plaintext(bytes, 7)));
         // Keys are erased with the connection.
         assert_eq!(pair.hosts.each_ref().map(|host| host.seals.connections()), [0, 0]);
     }
 }
 
 #[test]
-fn what_cannot_encrypt_is_spoken_to_in_the_clear_or_refused() {
+fn a_peer_that_cannot_encrypt_is_connected_in_the_clear_or_refused() {
     use Mode::{Off, Preferred, Required};
     for (ours, theirs, sealed, closed) in [
         (Preferred, Off, false, None),
@@ -92,7 +92,7 @@ fn a_downgrade_is_refused_where_encryption_is_required() {
         let _ = pair.try_submit(0, id, 3_000);
         pair.pass(MS * 10, strip);
         assert_eq!(pair.hosts[1].delivered(), delivered, "{demand}");
-        let payload_seen = pair.recorded.iter().any(|(.., bytes)| shows(bytes, 0));
+        let payload_seen = pair.recorded.iter().any(|(.., bytes)| contains_plaintext(bytes, 0));
         assert_eq!(payload_seen, demand == Mode::Preferred);
     }
 }
@@ -147,7 +147,7 @@ fn nothing_is_computed_for_an_address_that_is_not_proved() {
         assert!(matches!(refused, Ok(Verdict::Dropped(_))), "{refused:?}");
     }
     let seals = &mut pair.hosts[1].seals;
-    assert_eq!((exchanges, seals.answering.len(), seals.counters().exchanges), (1, 0, 0));
+    assert_eq!((exchanges, seals.responders.len(), seals.counters().exchanges), (1, 0, 0));
     // No random numbers were drawn either.
     let drawn = seals.random.draw();
     assert_eq!(host(2, 1, SealConfig::default()).seals.random.draw(), drawn);
@@ -189,7 +189,7 @@ fn changed_terms_are_noticed_and_the_genuine_accept_still_counts() {
 }
 
 #[test]
-fn what_is_in_the_clear_does_not_reach_an_encrypted_connection() {
+fn packets_in_the_clear_do_not_reach_an_encrypted_connection() {
     let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
     pair.submit(0, id, 3_000);
     pair.run(MS * 5);
@@ -343,7 +343,7 @@ fn a_restarted_receiver_takes_nothing_that_was_recorded() {
 /// The accept arrives, and the peer restarts before the proof reaches it: the peer does not know the connection, and
 /// the owner of this end has no event of it yet, so this end sends a new request with another exchange.
 #[test]
-fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
+fn a_peer_that_restarts_between_accept_and_proof_gets_a_new_request() {
     let mut pair = Pair::new(both(&SealConfig::default()));
     let near = pair.hosts[0].at;
     let id = pair.connect();
@@ -471,7 +471,7 @@ fn paths_may_differ_by_sixty_five_thousand_packets() {
 /// A network that loses, replays, damages, reorders and reflects packets, while keys change: each delivered message
 /// was sent by the peer, and is delivered once.
 #[test]
-fn what_is_delivered_was_sent_by_the_peer_once() {
+fn each_delivered_message_was_sent_by_the_peer_once() {
     for seed in 0..20 {
         let mut rng = Seed(seed).child("seals", 0).rng();
         let config = SealConfig { key_lifetime: MS * 20, ..mode(Mode::Required) };

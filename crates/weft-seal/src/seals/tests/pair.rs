@@ -30,8 +30,8 @@ pub(super) fn contents(message: u64, offset: u32, len: usize) -> Vec<u8> {
     (0..len).map(|index| at(index).to_le_bytes()[1]).collect()
 }
 
-/// Returns `true` if a datagram shows the beginning of one of the first messages.
-pub(super) fn shows(bytes: &[u8], messages: u64) -> bool {
+/// Returns `true` if a datagram contains the beginning of one of the messages up to number `messages`.
+pub(super) fn contains_plaintext(bytes: &[u8], messages: u64) -> bool {
     (0..=messages).any(|message| bytes.windows(8).any(|at| at == contents(message, 0, 8)))
 }
 
@@ -95,8 +95,8 @@ impl Host {
             seals.seal(wrap, 0, &mut bytes);
             out.push((*at, transmit.to, bytes));
         }
-        while let Some(forgotten) = endpoint.poll_ended() {
-            seals.forget(forgotten);
+        while let Some(ended) = endpoint.poll_ended() {
+            seals.forget(ended);
         }
         out
     }

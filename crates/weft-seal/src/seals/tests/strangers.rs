@@ -6,7 +6,7 @@ use weft_wire::SetupParameters;
 
 use super::*;
 
-/// The set-up header of a datagram.
+/// Returns the set-up header of a datagram.
 fn header_of(bytes: &[u8]) -> SetupHeader {
     let Ok((Packet::Setup(header), _)) = Packet::parse(bytes) else { panic!("not set-up") };
     header
@@ -78,10 +78,10 @@ fn a_namesake_at_the_same_address_replaces_no_keys() {
             Some(SetupParameters { receive_port: 5_000, token, ..header.terms.unwrap() });
         let packet = Packet::Setup(header);
         let wrap = namesake.wrap(&pair.hosts[1].at, Some(ConnectionId(header.local_cid)), &packet);
-        let mut asked = vec![0; packet.len() + wrap.len()];
-        packet.emit(wrap.inside_mut(0, &mut asked));
-        namesake.seal(wrap, 0, &mut asked);
-        let _ = pair.hosts[1].receive(pair.now, at, asked);
+        let mut datagram = vec![0; packet.len() + wrap.len()];
+        packet.emit(wrap.inside_mut(0, &mut datagram));
+        namesake.seal(wrap, 0, &mut datagram);
+        let _ = pair.hosts[1].receive(pair.now, at, datagram);
         let sent = pair.hosts[1].send(pair.now);
         let (.., answer) = sent.iter().find(|(.., bytes)| is_kind(bytes, kind)).expect("an answer");
         token = header_of(answer).terms.unwrap().token;
@@ -185,7 +185,7 @@ fn claim(request: &mut Vec<u8>, honest: PublicKey) {
     prologue[3] = 0;
     prologue[36..44].fill(0);
     let protocol = "Noise_IXpsk0_25519_ChaChaPoly_SHA256".parse().unwrap();
-    let builder = snow::Builder::with_resolver(protocol, Box::new(LyingResolver(honest.0)));
+    let builder = snow::Builder::with_resolver(protocol, Box::new(ForeignKeyResolver(honest.0)));
     let builder = builder.local_private_key(&[9; 32]).unwrap().psk(0, &[0; 32]).unwrap();
     let mut noise = builder.prologue(&prologue).unwrap().build_initiator().unwrap();
     let mut out = [0; 200];
@@ -197,9 +197,9 @@ fn claim(request: &mut Vec<u8>, honest: PublicKey) {
 }
 
 /// X25519 that returns a foreign public key.
-struct Lying(Box<dyn snow::types::Dh>, [u8; 32]);
+struct ForeignKey(Box<dyn snow::types::Dh>, [u8; 32]);
 
-impl snow::types::Dh for Lying {
+impl snow::types::Dh for ForeignKey {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -226,14 +226,14 @@ impl snow::types::Dh for Lying {
     }
 }
 
-struct LyingResolver([u8; 32]);
+struct ForeignKeyResolver([u8; 32]);
 
-impl CryptoResolver for LyingResolver {
+impl CryptoResolver for ForeignKeyResolver {
     fn resolve_rng(&self) -> Option<Box<dyn snow::types::Random>> {
         Some(Box::new(Entropy::new([3; 32])))
     }
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn snow::types::Dh>> {
-        Some(Box::new(Lying(DefaultResolver.resolve_dh(choice)?, self.0)))
+        Some(Box::new(ForeignKey(DefaultResolver.resolve_dh(choice)?, self.0)))
     }
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn snow::types::Hash>> {
         DefaultResolver.resolve_hash(choice)

@@ -12,7 +12,7 @@ use crate::time::{SimSpan, SimTime};
 pub(super) struct Estimators {
     period: SimSpan,
     /// The share of the register that remains after one period.
-    kept: f64,
+    remaining: f64,
     grades: f64,
     registers: Vec<Register>,
 }
@@ -27,7 +27,7 @@ struct Register {
 }
 
 /// Number of periods without a byte after which a full register is zero in effect.
-const ALL_GONE: u64 = 1_000;
+const MAX_IDLE_PERIODS: u64 = 1_000;
 
 impl Estimators {
     pub(super) fn new(config: &Config, topology: &Topology) -> Self {
@@ -39,7 +39,7 @@ impl Estimators {
         };
         Self {
             period: config.dre_period.into(),
-            kept: 1.0 - config.dre_alpha,
+            remaining: 1.0 - config.dre_alpha,
             grades: f64::from(1u32 << config.bits),
             registers: topology.link_ids().map(register).collect(),
         }
@@ -65,10 +65,10 @@ impl Estimators {
         let periods = now.as_picos() / self.period.as_picos();
         let register = &mut self.registers[link.index()];
         let passed = periods - register.periods;
-        if passed > ALL_GONE {
+        if passed > MAX_IDLE_PERIODS {
             register.bytes = 0.0;
         } else {
-            (0..passed).for_each(|_| register.bytes *= self.kept);
+            (0..passed).for_each(|_| register.bytes *= self.remaining);
         }
         register.periods = periods;
         register
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn grades_settle_at_the_share_of_time_a_link_is_busy() {
+    fn grades_converge_to_the_share_of_time_a_link_is_busy() {
         for (share, want) in [(100, 7), (55, 4), (30, 2)] {
             let mut estimators = estimators();
             // 1,250 bytes every 100 ns are 100 Gb/s.

@@ -69,7 +69,7 @@ impl Config {
 struct Metric {
     /// The first leaf's port: the paper's `LBTag`.
     uplink: u16,
-    /// The largest estimate on the way: `CE`.
+    /// The largest estimate on the path: `CE`.
     congestion: u8,
 }
 
@@ -119,7 +119,7 @@ impl Forwarding {
     }
 
     /// Handles a packet at its first leaf.
-    fn set_out(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
+    fn on_source_leaf(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
         let &Decision { now, switch, hop, .. } = decision;
         let leaf = decision.leaf_of(hop.destination());
         let link = match decision.is_control() {
@@ -164,7 +164,7 @@ impl Forwarding {
     }
 
     /// Handles a packet at a switch between leaves.
-    fn pass_on(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
+    fn on_transit(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
         let hop = decision.hop;
         let link = self.hash.choose(decision);
         let congestion = self.estimators.count(link, hop.size(), decision.now);
@@ -178,7 +178,7 @@ impl Forwarding {
     }
 
     /// Handles a packet at its last leaf.
-    fn take_note(&mut self, decision: &Decision<'_>, labels: &Labels) {
+    fn on_destination_leaf(&mut self, decision: &Decision<'_>, labels: &Labels) {
         let Label::Conga(tag) = labels.get(decision.hop.packet()) else { return };
         let tables = &mut self.tables[decision.switch];
         if let Some(met) = tag.met {
@@ -206,10 +206,10 @@ impl Forward for Forwarding {
         _: &mut Vec<Command>,
     ) -> Fate {
         Fate::Forward(match decision.place() {
-            Place::SourceLeaf => self.set_out(decision, labels),
-            Place::Between => self.pass_on(decision, labels),
+            Place::SourceLeaf => self.on_source_leaf(decision, labels),
+            Place::Between => self.on_transit(decision, labels),
             Place::DestinationLeaf => {
-                self.take_note(decision, labels);
+                self.on_destination_leaf(decision, labels);
                 self.hash.choose(decision)
             }
             Place::OnlyLeaf => self.hash.choose(decision),

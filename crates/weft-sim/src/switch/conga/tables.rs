@@ -11,9 +11,10 @@ pub(super) struct Tables {
     /// Congestion of the path there, by leaf and own uplink: Congestion-To-Leaf.
     to: BTreeMap<(u32, u16), Reported>,
     /// Congestion of the paths from there, by leaf: Congestion-From-Leaf.
-    from: BTreeMap<u32, From>,
+    from: BTreeMap<u32, FromLeaf>,
 }
 
+/// The feedback about a path, with its time.
 #[derive(Clone, Copy, Debug)]
 struct Reported {
     congestion: u8,
@@ -22,18 +23,19 @@ struct Reported {
 
 /// The metrics of paths from one leaf, by that leaf's uplinks.
 #[derive(Debug, Default)]
-struct From {
-    ways: BTreeMap<u16, Seen>,
+struct FromLeaf {
+    metrics: BTreeMap<u16, Measured>,
     /// The uplink that was fed back last.
-    told: u16,
+    last_reported: u16,
 }
 
+/// The latest metric of a path, with its time.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Measured {
     congestion: u8,
     at: SimTime,
     /// `true` until the metric has been fed back to the other leaf.
-    is_news: bool,
+    is_unreported: bool,
 }
 
 impl Tables {
@@ -53,10 +55,10 @@ impl Tables {
     /// Stores the metric that a packet from `leaf` measured on its path.
     pub(super) fn on_metric(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
-        let seen = self.from.entry(leaf).or_default().ways.entry(uplink);
-        let seen = seen.or_insert(Seen { congestion, at: now, is_news: true });
-        let is_news = seen.is_news || seen.congestion != congestion;
-        *seen = Seen { congestion, at: now, is_news };
+        let measured = self.from.entry(leaf).or_default().metrics.entry(uplink);
+        let measured = measured.or_insert(Measured { congestion, at: now, is_unreported: true });
+        let is_unreported = measured.is_unreported || measured.congestion != congestion;
+        *measured = Measured { congestion, at: now, is_unreported };
     }
 
     /// Returns the next feedback for `leaf` about the paths from it: round robin, changed metrics first.
@@ -67,18 +69,19 @@ impl Tables {
         aging: SimSpan,
     ) -> Option<Metric> {
         let from = self.from.get_mut(&leaf)?;
-        from.ways.retain(|_, seen| now.since(seen.at) <= aging);
-        let told = from.told;
-        let in_turn = |from: &From, wanted: fn(&Seen) -> bool| {
-            let later = from.ways.range(told.saturating_add(1)..);
-            let mut all = later.chain(from.ways.range(..=told));
-            all.find(|(_, seen)| wanted(seen)).map(|(&uplink, _)| uplink)
+        from.metrics.retain(|_, measured| now.since(measured.at) <= aging);
+        let last_reported = from.last_reported;
+        let in_turn = |from: &FromLeaf, wanted: fn(&Measured) -> bool| {
+            let later = from.metrics.range(last_reported.saturating_add(1)..);
+            let mut all = later.chain(from.metrics.range(..=last_reported));
+            all.find(|(_, measured)| wanted(measured)).map(|(&uplink, _)| uplink)
         };
-        let uplink = in_turn(from, |seen| seen.is_news).or_else(|| in_turn(from, |_| true))?;
-        let seen = from.ways.get_mut(&uplink)?;
-        seen.is_news = false;
-        from.told = uplink;
-        Some(Metric { uplink, congestion: seen.congestion })
+        let uplink =
+            in_turn(from, |measured| measured.is_unreported).or_else(|| in_turn(from, |_| true))?;
+        let measured = from.metrics.get_mut(&uplink)?;
+        measured.is_unreported = false;
+        from.last_reported = uplink;
+        Some(Metric { uplink, congestion: measured.congestion })
     }
 }
 
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_heard_counts_until_it_is_old() {
+    fn feedback_counts_until_it_is_old() {
         let mut tables = Tables::default();
         tables.on_feedback(3, metric(2, 6), at(10));
         assert_eq!(tables.congestion_to(3, 2, at(110), AGING), 6);
@@ -107,19 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_told_in_turn_news_first_until_they_are_old() {
+    fn metrics_are_fed_back_in_turn_changed_ones_first_until_they_are_old() {
         let mut tables = Tables::default();
         assert_eq!(tables.poll_feedback(3, at(0), AGING), None);
         (0..3).for_each(|uplink| tables.on_metric(3, metric(uplink, 1), at(1)));
-        let told = |tables: &mut Tables, now| {
+        let next = |tables: &mut Tables, now| {
             tables.poll_feedback(3, at(now), AGING).map(|metric| (metric.uplink, metric.congestion))
         };
-        assert_eq!([told(&mut tables, 2), told(&mut tables, 2)], [Some((1, 1)), Some((2, 1))]);
-        assert_eq!([told(&mut tables, 2), told(&mut tables, 2)], [Some((0, 1)), Some((1, 1))]);
+        assert_eq!([next(&mut tables, 2), next(&mut tables, 2)], [Some((1, 1)), Some((2, 1))]);
+        assert_eq!([next(&mut tables, 2), next(&mut tables, 2)], [Some((0, 1)), Some((1, 1))]);
         tables.on_metric(3, metric(0, 1), at(50));
         tables.on_metric(3, metric(1, 5), at(50));
-        assert_eq!([told(&mut tables, 60), told(&mut tables, 60)], [Some((1, 5)), Some((2, 1))]);
-        assert_eq!([told(&mut tables, 120), told(&mut tables, 120)], [Some((0, 1)), Some((1, 5))]);
-        assert_eq!(told(&mut tables, 151), None);
+        assert_eq!([next(&mut tables, 60), next(&mut tables, 60)], [Some((1, 5)), Some((2, 1))]);
+        assert_eq!([next(&mut tables, 120), next(&mut tables, 120)], [Some((0, 1)), Some((1, 5))]);
+        assert_eq!(next(&mut tables, 151), None);
     }
 }

@@ -29,7 +29,7 @@ fn a_new_flow_takes_an_uplink_less_busy_than_the_others() {
 }
 
 #[test]
-fn a_flowlet_stays_and_moves_after_a_gap_only_to_gain_by_it() {
+fn a_flowlet_keeps_its_uplink_and_moves_after_a_gap_only_to_a_better_one() {
     let mut bench = Bench::new(Kind::Conga);
     let first = bench.send(micros(0), 0, 16, 1);
     load(&mut bench, 1, 1000);
@@ -41,7 +41,7 @@ fn a_flowlet_stays_and_moves_after_a_gap_only_to_gain_by_it() {
 }
 
 #[test]
-fn the_way_carries_its_worst_link_and_the_other_leaf_sends_it_back() {
+fn a_packet_carries_its_paths_maximum_and_the_other_leaf_returns_it() {
     let mut bench = Bench::new(Kind::Conga);
     // Other leaves load the first spine's link towards the leaf of host 16.
     let spine = NodeId(136);
@@ -52,8 +52,8 @@ fn the_way_carries_its_worst_link_and_the_other_leaf_sends_it_back() {
     while busy < 1000 {
         port += 1;
         let hop = bench.packet(32 + u32::from(port % 16), 16, port);
-        let way = bench.carry(micros(0), hop);
-        busy += u32::from(way[1] == down);
+        let path = bench.carry(micros(0), hop);
+        busy += u32::from(path[1] == down);
     }
     // A flow of host 0 through that spine meets the load, of which its own leaf has no feedback.
     let through = (0..).find(|&port| bench.uplink(micros(0), 0, 16, 5_000 + port) == 0).unwrap();

@@ -18,6 +18,7 @@ pub(super) struct Destination {
     held: BTreeMap<Flow, Held>,
 }
 
+/// The state of a flow that this leaf receives.
 #[derive(Debug, Default)]
 struct Receiving {
     epoch: SimTime,
@@ -29,6 +30,7 @@ struct Receiving {
     tail_at: SimTime,
 }
 
+/// The held packets of a flow.
 #[derive(Debug)]
 struct Held {
     packets: Vec<Hop>,
@@ -65,7 +67,7 @@ impl Destination {
         if is_new_epoch {
             *receiving = Receiving { epoch: header.epoch, ..Receiving::default() };
         }
-        receiving.note(header, now);
+        receiving.record(header, now);
         let flush_at = receiving.expected_tail(now, self.default_wait) + self.flush_slack;
         let overtook = header.is_rerouted && !receiving.is_cleared;
         receiving.is_cleared |= header.mark == Mark::Tail;
@@ -73,7 +75,7 @@ impl Destination {
             // Packets held in an earlier epoch are released first.
             self.release(flow, commands);
         }
-        answer(decision, header, commands);
+        reply(decision, header, commands);
         if overtook {
             return self.hold(flow, decision, flush_at, commands);
         }
@@ -81,7 +83,7 @@ impl Destination {
         if header.mark == Mark::Tail {
             self.release(flow, commands);
         } else if let Some(held) = self.held.get_mut(&flow) {
-            held.let_go_at(flush_at, flow, now, commands);
+            held.schedule_release(flush_at, flow, now, commands);
         }
     }
 
@@ -97,7 +99,7 @@ impl Destination {
         let held = self.held.entry(flow).or_insert_with(new);
         held.packets.push(decision.hop);
         if held.packets.len() == 1 {
-            held.let_go_at(flush_at, flow, decision.now, commands);
+            held.schedule_release(flush_at, flow, decision.now, commands);
         }
     }
 
@@ -107,6 +109,7 @@ impl Destination {
         }
     }
 
+    /// Handles a requested timer: releases the held packets of a flow if the TAIL is overdue.
     pub(super) fn timer(&mut self, now: SimTime, flow: Flow, commands: &mut Vec<Command>) {
         let Some(held) = self.held.get_mut(&flow) else { return };
         if now < held.wake_at {
@@ -115,7 +118,7 @@ impl Destination {
         held.wake_at = SimTime::FAR_FUTURE;
         if now < held.flush_at {
             let flush_at = held.flush_at;
-            return held.let_go_at(flush_at, flow, now, commands);
+            return held.schedule_release(flush_at, flow, now, commands);
         }
         if let Some(receiving) = self.flows.recall(flow) {
             receiving.is_cleared = true;
@@ -125,7 +128,8 @@ impl Destination {
 }
 
 impl Receiving {
-    fn note(&mut self, header: &Header, now: SimTime) {
+    /// Records the times in a packet's header.
+    fn record(&mut self, header: &Header, now: SimTime) {
         if header.is_rerouted || header.mark == Mark::Tail {
             self.tail_at = header.tail_at;
         }
@@ -146,7 +150,13 @@ impl Receiving {
 
 impl Held {
     /// Sets the release time of the held packets, and requests a timer if none is early enough.
-    fn let_go_at(&mut self, at: SimTime, flow: Flow, now: SimTime, commands: &mut Vec<Command>) {
+    fn schedule_release(
+        &mut self,
+        at: SimTime,
+        flow: Flow,
+        now: SimTime,
+        commands: &mut Vec<Command>,
+    ) {
         self.flush_at = at;
         if at < self.wake_at {
             self.wake_at = at.max(now);
@@ -155,8 +165,8 @@ impl Held {
     }
 }
 
-/// Orders the reply or notification that this packet requires to its first leaf.
-fn answer(decision: &Decision<'_>, header: &Header, commands: &mut Vec<Command>) {
+/// Emits the reply and the notification that this packet requires, to its first leaf.
+fn reply(decision: &Decision<'_>, header: &Header, commands: &mut Vec<Command>) {
     let hop = decision.hop;
     let slot = decision.packets.get(hop.packet());
     let mut notify = |tag| {

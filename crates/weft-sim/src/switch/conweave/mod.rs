@@ -1,11 +1,11 @@
 //! ConWeave: the first leaf moves flows off paths with a late round trip, and the last leaf hides the reordering from
 //! the hosts (Song et al. 2023).
 //!
-//! The first leaf calls a part of a flow on one path an *epoch* and asks the last leaf to reply to its first packet
-//! ([`source`]). A reply in time begins the next epoch. Without one the flow moves: the current packet is the TAIL of
-//! the old path, and those that follow are marked as rerouted. The last leaf holds rerouted packets until the TAIL has
-//! arrived or is overdue, and then sends CLEAR ([`destination`]). ECN-marked packets make it notify the first leaf,
-//! which then moves no flow to that path for a while.
+//! A part of a flow on one path is an *epoch*. The first leaf requests a reply of the last leaf to the first packet of
+//! an epoch ([`source`]). A reply in time begins the next epoch. Without one the flow moves: the current packet is the
+//! TAIL of the old path, and those that follow are marked as rerouted. The last leaf holds rerouted packets until the
+//! TAIL has arrived or is overdue, and then sends CLEAR ([`destination`]). ECN-marked packets make it notify the first
+//! leaf, which then moves no flow to that path for a while.
 //!
 //! Leaves choose the uplink; other switches, if they have a choice, hash.
 
@@ -91,7 +91,7 @@ pub enum Tag {
 pub struct Header {
     /// The uplink of the packet's path.
     uplink: LinkId,
-    /// The epoch, named by its start time. So a flow that was forgotten begins a later epoch than any before.
+    /// The epoch, identified by its start time. So a flow that was forgotten begins a later epoch than any before.
     epoch: SimTime,
     /// `true` if it left after the TAIL, on the new path.
     is_rerouted: bool,

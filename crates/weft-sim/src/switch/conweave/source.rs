@@ -23,6 +23,7 @@ pub(super) struct Source {
     rng: Rng,
 }
 
+/// The state of a flow that this leaf sends.
 #[derive(Debug)]
 struct Sending {
     epoch: SimTime,
@@ -32,9 +33,9 @@ struct Sending {
     is_rerouted: bool,
     tail_at: SimTime,
     /// The deadline of the reply; the far future if none is awaited.
-    answer_by: SimTime,
+    reply_deadline: SimTime,
     /// `true` if the next packet begins a new epoch on the same path.
-    is_settled: bool,
+    is_replied: bool,
 }
 
 impl Default for Sending {
@@ -44,8 +45,8 @@ impl Default for Sending {
             uplink: None,
             is_rerouted: false,
             tail_at: SimTime::EPOCH,
-            answer_by: SimTime::FAR_FUTURE,
-            is_settled: false,
+            reply_deadline: SimTime::FAR_FUTURE,
+            is_replied: false,
         }
     }
 }
@@ -67,8 +68,8 @@ impl Source {
         let &Decision { now, hop, candidates, packets, .. } = decision;
         let (idle, flow) = self.flows.pass(Flow::of(hop, packets), now);
         let known = flow.uplink.filter(|link| candidates.contains(link));
-        let begins_anew = idle > self.expiry || known.is_none();
-        let is_late = flow.answer_by < now;
+        let starts_over = idle > self.expiry || known.is_none();
+        let is_late = flow.reply_deadline < now;
         let mut path = || {
             let leaf = decision.leaf_of(hop.destination());
             // If both draws are paused, the flow stays on its uplink, if it has one.
@@ -76,16 +77,17 @@ impl Source {
                 self.paused.get(&(leaf, link)).is_none_or(|&until| until <= now)
             })
         };
-        if begins_anew || flow.is_settled {
-            let moved = if begins_anew { path() } else { None };
+        if starts_over || flow.is_replied {
+            let moved = if starts_over { path() } else { None };
             let uplink =
                 moved.or(known).unwrap_or_else(|| candidates[self.rng.index(candidates.len())]);
-            let answer_by = now + round_trip(decision) + self.reply_slack;
-            *flow = Sending { epoch: now, uplink: Some(uplink), answer_by, ..Sending::default() };
+            let reply_deadline = now + round_trip(decision) + self.reply_slack;
+            *flow =
+                Sending { epoch: now, uplink: Some(uplink), reply_deadline, ..Sending::default() };
             flow.header(uplink, now, Mark::Request)
         } else if let Some(uplink) = known.filter(|_| is_late) {
             flow.uplink = path().or(known);
-            flow.answer_by = SimTime::FAR_FUTURE;
+            flow.reply_deadline = SimTime::FAR_FUTURE;
             flow.tail_at = now;
             let tail = flow.header(uplink, now, Mark::Tail);
             flow.is_rerouted = true;
@@ -106,10 +108,10 @@ impl Source {
             Tag::Reply { epoch, is_clear } => {
                 let flow = Flow::between(hop.destination(), slot.source, slot.source_port);
                 let Some(flow) = self.flows.recall(flow) else { return };
-                let is_answer = epoch == flow.epoch && is_clear == flow.is_rerouted;
-                if is_answer && (is_clear || now < flow.answer_by) {
-                    flow.is_settled = true;
-                    flow.answer_by = SimTime::FAR_FUTURE;
+                let is_expected = epoch == flow.epoch && is_clear == flow.is_rerouted;
+                if is_expected && (is_clear || now < flow.reply_deadline) {
+                    flow.is_replied = true;
+                    flow.reply_deadline = SimTime::FAR_FUTURE;
                 }
             }
             Tag::Notify { uplink } => {
@@ -137,13 +139,13 @@ fn draw(rng: &mut Rng, among: &[LinkId], is_good: impl Fn(LinkId) -> bool) -> Op
 /// Returns the propagation delay from this leaf to the destination's leaf and back.
 fn round_trip(decision: &Decision<'_>) -> SimSpan {
     let Decision { topology, routes, hop, .. } = decision;
-    let (mut at, mut way) = (hop.node(), Duration::ZERO);
+    let (mut at, mut one_way) = (hop.node(), Duration::ZERO);
     while let Some(&link) = routes.next_links(at, hop.destination()).first() {
         let link = topology.link(link);
         if topology.is_host(link.to) {
             break;
         }
-        (at, way) = (link.to, way + link.propagation);
+        (at, one_way) = (link.to, one_way + link.propagation);
     }
-    (way + way).into()
+    (one_way + one_way).into()
 }

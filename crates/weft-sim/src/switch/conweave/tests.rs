@@ -11,11 +11,11 @@ use crate::switch::bench::{Bench, micros};
 const TO: NodeId = NodeId(16);
 
 /// A flow from host 0 to host 16.
-struct Conversation {
+struct TestFlow {
     bench: Bench,
 }
 
-impl Conversation {
+impl TestFlow {
     fn new() -> Self {
         Self { bench: Bench::new(Kind::ConWeave) }
     }
@@ -34,7 +34,7 @@ impl Conversation {
         }
     }
 
-    /// Returns the header's mark of a packet that goes no further.
+    /// Sends a packet that does not reach the last leaf; returns the mark of its header.
     fn mark(&mut self, at: u64) -> Mark {
         let hop = self.send(at);
         self.header(hop).mark
@@ -58,6 +58,7 @@ impl Conversation {
         self.on_label(at, Command::Emit { source: TO, destination: NodeId(0), port: 7, label });
     }
 
+    /// Fires the timer of a wake-up command, which must be due at `at`; returns the leaf's commands.
     fn timer(&mut self, at: u64, command: Command) -> Vec<Command> {
         let Command::Wake { at: due, token } = command else { panic!("{command:?} is no timer") };
         assert_eq!(due, micros(at));
@@ -72,8 +73,8 @@ fn is_reply(command: Command, clear: bool) -> bool {
 }
 
 #[test]
-fn an_answer_in_time_begins_the_next_epoch_on_the_same_path() {
-    let mut flow = Conversation::new();
+fn a_reply_in_time_begins_the_next_epoch_on_the_same_path() {
+    let mut flow = TestFlow::new();
     let first = flow.send(0);
     let commands = flow.arrive(2, first);
     assert!(is_reply(commands[0], false), "{commands:?}");
@@ -88,7 +89,7 @@ fn an_answer_in_time_begins_the_next_epoch_on_the_same_path() {
 }
 
 /// Returns the packets of a flow whose first packet got no reply: that packet, the TAIL, and a rerouted one.
-fn reroute(flow: &mut Conversation) -> [Hop; 3] {
+fn reroute(flow: &mut TestFlow) -> [Hop; 3] {
     let first = flow.send(0);
     let uplink = flow.header(first).uplink;
     flow.notify(8, uplink);
@@ -102,8 +103,8 @@ fn reroute(flow: &mut Conversation) -> [Hop; 3] {
 }
 
 #[test]
-fn what_overtakes_the_tail_waits_for_it() {
-    let mut flow = Conversation::new();
+fn packets_that_overtake_the_tail_wait_for_it() {
+    let mut flow = TestFlow::new();
     let [first, tail, rerouted] = reroute(&mut flow);
     flow.arrive(2, first);
     let another = flow.send(11);
@@ -120,8 +121,8 @@ fn what_overtakes_the_tail_waits_for_it() {
 }
 
 #[test]
-fn a_tail_that_does_not_come_is_waited_for_as_long_as_it_should_take() {
-    let mut flow = Conversation::new();
+fn a_missing_tail_is_awaited_until_it_is_overdue() {
+    let mut flow = TestFlow::new();
     let [first, _, rerouted] = reroute(&mut flow);
     flow.arrive(2, first);
     let commands = flow.arrive(12, rerouted);
@@ -132,8 +133,8 @@ fn a_tail_that_does_not_come_is_waited_for_as_long_as_it_should_take() {
 }
 
 #[test]
-fn packets_of_the_old_path_put_the_end_of_the_wait_off() {
-    let mut flow = Conversation::new();
+fn packets_of_the_old_path_postpone_the_release() {
+    let mut flow = TestFlow::new();
     let [first, _, rerouted] = reroute(&mut flow);
     let commands = flow.arrive(12, rerouted);
     assert_eq!(commands, [Command::Wake { at: micros(12 + 200 + 16), token: token(&commands) }]);
@@ -150,7 +151,7 @@ fn token(commands: &[Command]) -> u64 {
 
 #[test]
 fn nothing_overtakes_into_the_next_epoch() {
-    let mut flow = Conversation::new();
+    let mut flow = TestFlow::new();
     let [_, _, rerouted] = reroute(&mut flow);
     flow.arrive(12, rerouted);
     // The first leaf ends the epoch of an idle flow while the last leaf holds its last packet.
@@ -162,8 +163,8 @@ fn nothing_overtakes_into_the_next_epoch() {
 }
 
 #[test]
-fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
-    let mut flow = Conversation::new();
+fn no_flow_moves_to_the_path_of_a_marked_packet_for_16_us() {
+    let mut flow = TestFlow::new();
     let hop = flow.send(0);
     let commands = flow.arrive(2, hop.marked());
     let uplink = flow.header(hop).uplink;
@@ -172,7 +173,7 @@ fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
         matches!(commands[0], Command::Emit { label: Label::ConWeave(tag), .. } if tag == notify)
     );
     flow.on_label(4, commands[0]);
-    let uses = |flow: &mut Conversation, at, first: u16| {
+    let uses = |flow: &mut TestFlow, at, first: u16| {
         let uplinks = (first..first + 800).map(|port| flow.bench.send(micros(at), 1, 17, port));
         uplinks.filter(|&chosen| chosen == uplink).count()
     };
@@ -182,8 +183,8 @@ fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
 }
 
 #[test]
-fn a_late_answer_and_one_of_another_epoch_change_nothing() {
-    let mut flow = Conversation::new();
+fn a_late_reply_and_one_of_another_epoch_change_nothing() {
+    let mut flow = TestFlow::new();
     let first = flow.send(0);
     let commands = flow.arrive(2, first);
     flow.on_label(8, commands[0]);

@@ -11,7 +11,7 @@ fn read(name: &str, text: &str) -> Result<Vec<Flow>, String> {
 }
 
 #[test]
-fn both_formats_say_the_same() {
+fn both_formats_give_the_same_flows() {
     let matrix = "Nodes 128\nConnections 2\n\
                   3->4 id 1 start 0 size 2000\n# a comment\n5->6 start 27000 size 1 prio 3\n";
     let ns3 = "2\n3 4 3 2000 2.000000000\n5 6 3 1 2.000000027\n";
@@ -33,7 +33,7 @@ fn a_compressed_file_is_read_by_its_name() {
 }
 
 #[test]
-fn a_compressed_file_that_is_cut_short_is_named_with_the_line_that_is_missing() {
+fn a_truncated_compressed_file_is_named_with_the_missing_line() {
     let file = std::env::temp_dir().join(format!("weft-{}-cut.flows.gz", std::process::id()));
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     gz.write_all(b"3\n0 1 3 5 1.0\n1 0 3 5 1.0\n0 1 3 5 2.0\n").unwrap();
@@ -46,7 +46,7 @@ fn a_compressed_file_that_is_cut_short_is_named_with_the_line_that_is_missing() 
 }
 
 #[test]
-fn a_bad_line_is_named_with_what_was_expected() {
+fn a_malformed_line_is_named_with_the_expected_content() {
     for (name, text, want) in [
         ("a.cm", "Nodes 129\n", ":1: expected at most the topology's 128 hosts, found \"129\""),
         ("b.cm", "Nodes 2\n\n0->1 start x size 1\n", ":3: expected a start in whole picoseconds"),

@@ -2,7 +2,7 @@
 
 use weft_plan::collective::Step;
 
-use super::exchange::{Exchange, With};
+use super::exchange::{Exchange, Peers};
 use super::job::{Job, small};
 use super::program::{LANES, Op};
 use super::rank::{BACKWARD, FORWARD};
@@ -31,6 +31,7 @@ impl Job {
         }
     }
 
+    /// Opens the channels between two ranks for a lane and groups, unless they are open or the ranks share a server.
     fn connect(&mut self, key: (u32, u32, u8, u8), session: &mut Session<'_>) {
         let [from, to] = [key.0, key.1].map(|rank| &self.ranks[rank as usize]);
         if from.server == to.server {
@@ -42,12 +43,12 @@ impl Job {
         self.channels.entry(key).or_insert_with(open);
     }
 
-    /// Returns the ranks to which a rank sends in an exchange, each with the number of its groups.
+    /// Returns the ranks to which a rank sends in an exchange, each with the index of the groups.
     fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
         let mut peers = Vec::new();
         for phase in &exchange.phases {
             match &phase.with {
-                With::Group(groups, schedule) => {
+                Peers::Group(groups, schedule) => {
                     let (group, place) = self.plan.groups[*groups].of(rank);
                     let sends = schedule.steps[place].iter().filter_map(|step| match step {
                         Step::Send { to, .. } => Some((group[*to], small(*groups))),
@@ -55,8 +56,8 @@ impl Job {
                     });
                     peers.extend(sends);
                 }
-                With::Send { forward } => peers.push(self.neighbour(rank, *forward)),
-                With::Receive { .. } => {}
+                Peers::Send { forward } => peers.push(self.neighbour(rank, *forward)),
+                Peers::Receive { .. } => {}
             }
         }
         peers.sort_unstable();

@@ -8,7 +8,7 @@ use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
 use crate::workload::WorkloadError;
 
-/// The largest number of ranks of a group: a schedule has a step for every pair of ranks.
+/// Maximum number of ranks of a group: a schedule has a step for every pair of ranks.
 const MAX_MEMBERS: usize = 2048;
 
 /// The kind of parallelism an exchange belongs to.
@@ -30,19 +30,19 @@ pub(super) struct Exchange {
 /// One phase of an exchange.
 #[derive(Debug)]
 pub(super) struct Phase {
-    pub with: With,
+    pub with: Peers,
     /// The bytes of a rank's whole buffer, which is cut into messages.
     pub bytes: u64,
 }
 
 /// The peers of a phase.
 #[derive(Debug)]
-pub(super) enum With {
+pub(super) enum Peers {
     /// A group, by its index in the plan's groups, with the planner's schedule.
     Group(usize, Arc<Schedule>),
     /// Sends to the next stage, or back to the previous one.
     Send { forward: bool },
-    /// Receives what that stage sends.
+    /// Receives from the previous stage, or back from the next one.
     Receive { forward: bool },
 }
 
@@ -57,10 +57,15 @@ struct Axis {
 /// The exchanges of a stage; `None` where nothing is exchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchanges {
+    /// The all-reduce of tensor parallelism.
     pub reduce: Option<usize>,
+    /// The all-to-all of tokens.
     pub tokens: Option<usize>,
+    /// The exchanges with neighbouring stages: send and receive forward, send and receive backward.
     pub stage_exchanges: Option<[usize; 4]>,
+    /// The reductions of the gradients of a layer and of its experts.
     pub gradients: [Option<usize>; 2],
+    /// The gatherings of the parameters of a layer and of its experts.
     pub parameters: [Option<usize>; 2],
 }
 
@@ -124,17 +129,18 @@ impl Planner {
     /// Returns the exchanges that send and receive forward, then those that send and receive backward.
     fn stage_exchanges(&mut self, grid: Grid, load: &Load) -> Option<[usize; 4]> {
         let bytes = load.pipeline.0.div_ceil(u64::from(load.micro_batches));
-        let ways = [
-            With::Send { forward: true },
-            With::Receive { forward: true },
-            With::Send { forward: false },
-            With::Receive { forward: false },
+        let directions = [
+            Peers::Send { forward: true },
+            Peers::Receive { forward: true },
+            Peers::Send { forward: false },
+            Peers::Receive { forward: false },
         ];
         // The receiver also waits for an empty result.
         let add = |with| self.add(Parallelism::Pipeline, vec![Phase { with, bytes: bytes.max(1) }]);
-        (grid.pipeline > 1).then(|| ways.map(add))
+        (grid.pipeline > 1).then(|| directions.map(add))
     }
 
+    /// Adds groups, whole and by server.
     fn axis(&mut self, groups: Groups, gpus_per_server: u32) -> Axis {
         let split = groups.by_server(gpus_per_server).map(|(local, across)| {
             let count = local.size() as u64;
@@ -182,6 +188,7 @@ impl Planner {
         Ok(Some(self.add(kind, phases)))
     }
 
+    /// Returns one phase of a collective, whose schedule is shared by all groups of its size.
     fn phase(
         &mut self,
         groups: usize,
@@ -205,7 +212,7 @@ impl Planner {
                 schedule
             }
         };
-        Ok(Phase { with: With::Group(groups, schedule), bytes })
+        Ok(Phase { with: Peers::Group(groups, schedule), bytes })
     }
 }
 
@@ -215,6 +222,6 @@ impl Planner {
     clippy::cast_precision_loss,
     reason = "sizes of messages"
 )]
-fn scaled(bytes: u64, by: f64) -> u64 {
-    (bytes as f64 * by).ceil() as u64
+fn scaled(bytes: u64, factor: f64) -> u64 {
+    (bytes as f64 * factor).ceil() as u64
 }

@@ -30,11 +30,12 @@ impl Grid {
     /// Returns the number of ranks.
     ///
     /// # Errors
-    /// A number is zero, `expert` does not divide `data`, or there are more ranks than `most`.
-    pub(super) fn ranks(self, most: u32) -> Result<u32, WorkloadError> {
+    /// A number is zero, `expert` does not divide `data`, or there are more ranks than `max_ranks`.
+    pub(super) fn ranks(self, max_ranks: u32) -> Result<u32, WorkloadError> {
         let Self { tensor, pipeline, data, expert } = self;
-        let ways = [("tensor", tensor), ("pipeline", pipeline), ("data", data), ("expert", expert)];
-        for (key, value) in ways {
+        let degrees =
+            [("tensor", tensor), ("pipeline", pipeline), ("data", data), ("expert", expert)];
+        for (key, value) in degrees {
             super::super::at_least_one(key, value)?;
         }
         if !data.is_multiple_of(expert) {
@@ -42,8 +43,8 @@ impl Grid {
             return Err(WorkloadError::OutOfRange { key: "expert", got, expected });
         }
         let product = [tensor, pipeline, data].into_iter().map(u64::from).product::<u64>();
-        u32::try_from(product).ok().filter(|&ranks| ranks <= most).ok_or_else(|| {
-            let got = format!("{tensor} x {pipeline} x {data}, with GPUs for {most}");
+        u32::try_from(product).ok().filter(|&ranks| ranks <= max_ranks).ok_or_else(|| {
+            let got = format!("{tensor} x {pipeline} x {data}, with GPUs for {max_ranks}");
             let expected = "a product no larger than the number of GPUs";
             WorkloadError::OutOfRange { key: "tensor x pipeline x data", got, expected }
         })
@@ -89,7 +90,7 @@ impl Groups {
         Self::new(firsts.map(|first| (0..count).map(|i| first + i * stride).collect()).collect())
     }
 
-    /// Returns these groups, which name every rank once.
+    /// Returns the partition into these groups, which together name every rank once.
     fn new(members: Vec<Vec<u32>>) -> Self {
         let mut of = vec![(0, 0); members.iter().map(Vec::len).sum()];
         for (group, ranks) in (0..).zip(&members) {
@@ -143,7 +144,7 @@ mod tests {
     const GRID: Grid = Grid { tensor: 2, pipeline: 2, data: 4, expert: 2 };
 
     #[test]
-    fn groups_are_megatrons() {
+    fn groups_are_those_of_megatron_lm() {
         assert_eq!(GRID.ranks(16), Ok(16));
         assert_eq!((GRID.stage(7), GRID.stage(8), GRID.stage_size()), (0, 1, 8));
         let of = |groups: &Groups, rank| groups.of(rank).0.to_vec();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_so_is_refused() {
+    fn an_impossible_split_is_refused() {
         let error = |grid: Grid| grid.ranks(15).unwrap_err().to_string();
         assert!(
             error(GRID).starts_with("tensor x pipeline x data is 2 x 2 x 4"),

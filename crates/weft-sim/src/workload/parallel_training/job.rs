@@ -9,7 +9,7 @@ use serde::Serialize;
 use weft_plan::collective::Step;
 
 use super::Config;
-use super::exchange::{Parallelism, Phase, With};
+use super::exchange::{Parallelism, Peers, Phase};
 use super::program::{LANES, Op, Plan};
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
 use crate::time::{SimSpan, SimTime};
@@ -23,7 +23,7 @@ pub struct Shares {
     /// Communication that computation did not hide: the iteration's time minus the time it would take if messages took
     /// none.
     pub exposed: f64,
-    /// The time a rank computed, as the mean of the ranks; likewise the fields below.
+    /// The time a rank computed. This field and those below are means over the ranks.
     pub computing: f64,
     /// The time it took part in tensor-parallel collectives, including waiting for others.
     pub tensor: f64,
@@ -40,6 +40,7 @@ const MESSAGE: u64 = 1 << 63;
 /// The token with which an iteration begins.
 const BEGIN: u64 = u64::MAX;
 
+/// The workload: a training job, with the state of its current iteration.
 #[derive(Debug)]
 pub(super) struct Job {
     pub config: Config,
@@ -54,11 +55,14 @@ pub(super) struct Job {
     busy: usize,
     /// The bytes that ranks sent over the network in this iteration.
     bytes: u64,
-    /// The time that ranks spent in this iteration on exchanges, by parallelism, and on computing.
-    spent: [SimSpan; 4],
+    /// The time that ranks spent in this iteration on exchanges, by parallelism.
+    exchange_time: [SimSpan; 4],
+    /// The time that ranks spent in this iteration on computing.
     computed: SimSpan,
     finished: Vec<Iteration>,
+    /// Number of messages that were sent over the network.
     sent: u64,
+    /// Number of those that were acknowledged.
     acknowledged: u64,
     /// `true` if a channel closed: this iteration will never finish.
     broken: bool,
@@ -68,7 +72,7 @@ pub(super) struct Job {
 }
 
 /// The next action of a slice of an exchange.
-enum Move {
+enum Action {
     Send { to: u32, inlet: Inlet, bytes: u32 },
     Receive(Inlet),
     Skip,
@@ -85,7 +89,7 @@ impl Job {
             latest: SimTime::EPOCH,
             busy: 0,
             bytes: 0,
-            spent: [SimSpan::ZERO; 4],
+            exchange_time: [SimSpan::ZERO; 4],
             computed: SimSpan::ZERO,
             finished: Vec::new(),
             sent: 0,
@@ -100,11 +104,12 @@ impl Job {
         u32::try_from(self.ranks.len()).expect("fewer than 2^24 ranks")
     }
 
+    /// Begins an iteration.
     fn begin(&mut self, session: &mut Session<'_>) {
         (self.began, self.latest) = (session.now(), session.now());
         self.busy = self.ranks.len();
         self.bytes = 0;
-        (self.spent, self.computed) = ([SimSpan::ZERO; 4], SimSpan::ZERO);
+        (self.exchange_time, self.computed) = ([SimSpan::ZERO; 4], SimSpan::ZERO);
         self.ranks.iter_mut().for_each(Rank::begin);
         (0..self.count()).for_each(|rank| self.advance(rank, session));
     }
@@ -133,7 +138,7 @@ impl Job {
         let Some(&op) = self.plan.programs[stage][lane].get(state.lanes[lane].next) else {
             return false;
         };
-        let over = match op {
+        let is_over = match op {
             Op::Compute(span) => {
                 if state.lanes[lane].since.is_none() {
                     state.lanes[lane].since = Some(session.now());
@@ -148,8 +153,8 @@ impl Job {
             }
             Op::Await(number) => state.records[number],
         };
-        self.ranks[rank as usize].lanes[lane].next += usize::from(over);
-        over
+        self.ranks[rank as usize].lanes[lane].next += usize::from(is_over);
+        is_over
     }
 
     /// Ends a rank's computation.
@@ -184,7 +189,7 @@ impl Job {
             let state = &mut self.ranks[rank as usize].lanes[lane];
             let since = state.since.take().expect("set above");
             let kind = self.plan.exchanges[exchange].kind;
-            self.spent[kind as usize] += session.now().since(since);
+            self.exchange_time[kind as usize] += session.now().since(since);
         }
         all
     }
@@ -203,18 +208,18 @@ impl Job {
             let Some(phase) = self.plan.exchanges[exchange].phases.get(cursor.phase) else {
                 return true;
             };
-            let next = self.next_move(rank, (lane, slice), phase, cursor.step);
+            let next = self.next_action(rank, (lane, slice), phase, cursor.step);
             let passed = match next {
                 None => Cursor { phase: cursor.phase + 1, step: 0 },
                 Some(next) => {
                     match next {
-                        Move::Skip => {}
-                        Move::Receive(inlet) => {
+                        Action::Skip => {}
+                        Action::Receive(inlet) => {
                             if !self.ranks[rank as usize].take(inlet) {
                                 return false;
                             }
                         }
-                        Move::Send { to, inlet, bytes } => {
+                        Action::Send { to, inlet, bytes } => {
                             self.send(rank, to, inlet, bytes, session);
                         }
                     }
@@ -226,16 +231,16 @@ impl Job {
     }
 
     /// Returns a slice's next action in a phase, `None` past the last step.
-    fn next_move(
+    fn next_action(
         &self,
         rank: u32,
         (lane, slice): (usize, usize),
         phase: &Phase,
         step: usize,
-    ) -> Option<Move> {
+    ) -> Option<Action> {
         let (lane, slice) = (small(lane), small(slice));
         match &phase.with {
-            With::Group(groups, schedule) => {
+            Peers::Group(groups, schedule) => {
                 let (group, place) = self.plan.groups[*groups].of(rank);
                 let inlet = |from: usize| {
                     let from = u16::try_from(from).expect("checked when it was built");
@@ -244,22 +249,22 @@ impl Job {
                 let bytes = self.message(phase.bytes, group.len());
                 Some(match *schedule.steps[place].get(step)? {
                     Step::Send { to, .. } => {
-                        Move::Send { to: group[to], inlet: inlet(place), bytes }
+                        Action::Send { to: group[to], inlet: inlet(place), bytes }
                     }
                     Step::Receive { from, .. } | Step::Reduce { from, .. } => {
-                        Move::Receive(inlet(from))
+                        Action::Receive(inlet(from))
                     }
-                    Step::Copy { .. } => Move::Skip,
+                    Step::Copy { .. } => Action::Skip,
                 })
             }
-            With::Send { forward } => (step == 0).then(|| {
+            Peers::Send { forward } => (step == 0).then(|| {
                 let (to, groups) = self.neighbour(rank, *forward);
                 let inlet = Inlet { lane, groups, from: 0, slice };
-                Move::Send { to, inlet, bytes: self.message(phase.bytes, 1) }
+                Action::Send { to, inlet, bytes: self.message(phase.bytes, 1) }
             }),
-            With::Receive { forward } => (step == 0).then(|| {
+            Peers::Receive { forward } => (step == 0).then(|| {
                 let groups = if *forward { FORWARD } else { BACKWARD };
-                Move::Receive(Inlet { lane, groups, from: 0, slice })
+                Action::Receive(Inlet { lane, groups, from: 0, slice })
             }),
         }
     }
@@ -270,6 +275,7 @@ impl Job {
         u32::try_from(bytes.div_ceil(pieces).max(1)).expect("checked when it was built")
     }
 
+    /// Sends a message to another rank, over the network or inside the server.
     fn send(&mut self, rank: u32, to: u32, inlet: Inlet, bytes: u32, session: &mut Session<'_>) {
         let tag = inlet.to_tag(to);
         let pairs = self.channels.get(&(rank, to, inlet.lane, inlet.groups));
@@ -299,6 +305,7 @@ impl Job {
         session.wake_at(self.ranks[to as usize].host, at, MESSAGE | tag);
     }
 
+    /// Handles the arrival of a message.
     fn received(&mut self, tag: u64, session: &mut Session<'_>) {
         let (rank, inlet) = Inlet::from_tag(tag);
         *self.ranks[rank as usize].inbox.entry(inlet).or_default() += 1;
@@ -309,30 +316,30 @@ impl Job {
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn finish(&mut self, session: &mut Session<'_>) {
         // An empty iteration takes no time and has no shares.
-        let took = self.latest.since(self.began).max(SimSpan::from_picos(1));
+        let duration = self.latest.since(self.began).max(SimSpan::from_picos(1));
         let ranks = self.ranks.len() as f64;
-        let of_time = |span: SimSpan| span.as_secs_f64() / took.as_secs_f64();
-        let spent = |kind: Parallelism| of_time(self.spent[kind as usize]) / ranks;
+        let of_time = |span: SimSpan| span.as_secs_f64() / duration.as_secs_f64();
+        let exchange_time = |kind: Parallelism| of_time(self.exchange_time[kind as usize]) / ranks;
         let shares = Shares {
             exposed: 1.0 - of_time(self.plan.critical_path),
             computing: of_time(self.computed) / ranks,
-            tensor: spent(Parallelism::Tensor),
-            pipeline: spent(Parallelism::Pipeline),
-            data: spent(Parallelism::Data),
-            expert: spent(Parallelism::Expert),
+            tensor: exchange_time(Parallelism::Tensor),
+            pipeline: exchange_time(Parallelism::Pipeline),
+            data: exchange_time(Parallelism::Data),
+            expert: exchange_time(Parallelism::Expert),
         };
         self.finished.push(Iteration {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
-            time_us: took.as_micros_f64(),
-            bus_gbps: self.bytes as f64 * 8.0 / ranks / took.as_secs_f64() / 1e9,
+            time_us: duration.as_micros_f64(),
+            bus_gbps: self.bytes as f64 * 8.0 / ranks / duration.as_secs_f64() / 1e9,
             shares: Some(shares),
         });
-        if !self.has_all() {
+        if !self.has_all_iterations() {
             session.wake(self.latest, BEGIN);
         }
     }
 
-    fn has_all(&self) -> bool {
+    fn has_all_iterations(&self) -> bool {
         self.finished.len() >= self.config.iterations as usize
     }
 }
@@ -364,7 +371,7 @@ impl Workload for Job {
     }
 
     fn is_done(&self) -> bool {
-        self.broken || self.has_all() && self.acknowledged == self.sent
+        self.broken || self.has_all_iterations() && self.acknowledged == self.sent
     }
 
     fn iterations(&self) -> &[Iteration] {

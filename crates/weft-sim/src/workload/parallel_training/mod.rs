@@ -126,14 +126,15 @@ impl WorkloadBuilder for Config {
 }
 
 impl Config {
+    /// Returns the job of these settings.
     fn job(&self, setting: &Setting<'_>) -> Result<Job, WorkloadError> {
         self.check()?;
         let hosts = self.hosts.resolve(setting.topology.hosts(), self.server.hosts)?;
         let order = self.placement.order(&hosts, &self.server, setting.topology, setting.seed)?;
         let per_host = self.server.gpus_per_host;
-        let most = u32::try_from(order.len()).expect("fewer than 2^20 hosts") * per_host;
+        let gpus = u32::try_from(order.len()).expect("fewer than 2^20 hosts") * per_host;
         let grid = self.grid();
-        let ranks = grid.ranks(most.min(MAX_RANKS))?;
+        let ranks = grid.ranks(gpus.min(MAX_RANKS))?;
         let load = self.scaled_load(grid)?;
         let plan = Plan::new(grid, &load, self.overlap, self.server.gpus())?;
         check_messages(&plan)?;
@@ -145,6 +146,7 @@ impl Config {
         Ok(Job::new(self.clone(), plan, ranks))
     }
 
+    /// Returns the degrees of parallelism: the scenario's, or the model's where it gives none.
     fn grid(&self) -> Grid {
         let Grid { tensor, pipeline, data, expert } = self.model.grid();
         let or = |given: u32, model: u32| if given == 0 { model } else { given };
@@ -156,7 +158,7 @@ impl Config {
         }
     }
 
-    /// Returns the load of each rank if the scenario does not give one, with the scenario's `second`.
+    /// Returns the model's load of each rank, with the scenario's `second`.
     fn models_load(&self, grid: Grid) -> Load {
         let load = self.model.load(grid);
         let nanos = u128::from(load.compute.as_nanos()) * u128::from(self.second.as_nanos());
@@ -205,9 +207,9 @@ fn check_messages(plan: &Plan) -> Result<(), WorkloadError> {
     if got > most { Err(WorkloadError::Size { key: "load", got, most }) } else { Ok(()) }
 }
 
-/// The largest number of ranks that fits a message's tag.
+/// Maximum number of ranks: the largest that fits a message's tag.
 const MAX_RANKS: u32 = 1 << 24;
-/// The largest product of micro-batches and layers.
+/// Maximum product of micro-batches and layers.
 const MAX_PARTS: u64 = 1 << 20;
 
 #[expect(

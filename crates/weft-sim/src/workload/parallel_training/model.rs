@@ -10,10 +10,10 @@
 //! which is assumed; only its ratio to communication matters once a scenario has scaled both.
 //!
 //! **Sizes from shares.** STELLAR's table 1 gives the shares of an iteration that tensor-, data- and pipeline-parallel
-//! communication took; it gives neither sizes nor bandwidths. A size here is what takes that share of the time on idle
-//! links, with 200 Gb/s of network per GPU, or 1,600 Gb/s to its server's other GPUs. The ratios are then the paper's.
-//! Of Llama-33B's gradients this makes nearly nine times what 33 billion parameters have: the paper's jobs got less
-//! than line rate, or waited.
+//! communication took; it gives neither sizes nor bandwidths. A size here is the number of bytes that takes that share
+//! of the time on idle links, with 200 Gb/s of network per GPU, or 1,600 Gb/s to its server's other GPUs. The ratios
+//! are then the paper's. The gradients of Llama-33B are then nearly nine times those of 33 billion parameters: the
+//! paper's jobs got less than line rate, or waited.
 //!
 //! **Sizes from shapes.** Every tensor-parallel all-reduce is a micro-batch's activations of 16 bits, four to a layer
 //! (Megatron-LM); stages send the same bytes to the next. Gradients have 32 bits, and parameters, gathered after the
@@ -93,25 +93,29 @@ impl Default for Load {
     }
 }
 
-/// Bits per second from a GPU to the network, and to the other GPUs of its server.
+/// The rate from a GPU to the network, bits per second.
 const NETWORK: f64 = 200e9;
+/// The rate from a GPU to the other GPUs of its server, bits per second.
 const LOCAL: f64 = 1_600e9;
 const GPUS_PER_SERVER: u32 = 8;
-/// Floating-point operations per second of a GPU. Assumed.
-const SPEED: f64 = 400e12;
+/// Floating-point operations per second of a GPU; assumed.
+const FLOPS: f64 = 400e12;
 
 /// The published facts about a model.
-struct Known {
-    /// Parameters that every token uses, and those of experts, which it may use.
+struct Facts {
+    /// Number of parameters that every token uses.
     dense: f64,
+    /// Number of parameters of all experts.
     experts: f64,
     /// The share of the experts that a token uses.
-    met: f64,
+    expert_share: f64,
     layers: u32,
+    /// The hidden size: number of values of a token's activations.
     hidden: f64,
     /// Number of tokens of a micro-batch.
     tokens: f64,
     micro_batches: u32,
+    /// The degrees of tensor, pipeline, data and expert parallelism.
     grid: [u32; 4],
     sharding: Sharding,
     sizes: Sizes,
@@ -121,44 +125,45 @@ struct Known {
 enum Sizes {
     /// Shares of an iteration's time of tensor-, data- and pipeline-parallel communication.
     Shares(f64, f64, f64),
+    /// The shape of the model.
     Shape,
 }
 
 impl Model {
     /// Returns the parallelism if a scenario does not give one.
     pub(super) fn grid(self) -> Grid {
-        let [tensor, pipeline, data, expert] = self.known().grid;
+        let [tensor, pipeline, data, expert] = self.facts().grid;
         Grid { tensor, pipeline, data, expert }
     }
 
     /// Returns the load of a GPU in an iteration at this parallelism.
     pub(super) fn load(self, grid: Grid) -> Load {
-        let known = self.known();
-        let ways = f64::from(grid.tensor * grid.pipeline);
-        let batch = known.tokens * f64::from(known.micro_batches);
-        let active = known.dense + known.experts * known.met;
-        let seconds = 6.0 * active * batch / ways / SPEED;
+        let facts = self.facts();
+        let model_parallelism = f64::from(grid.tensor * grid.pipeline);
+        let batch = facts.tokens * f64::from(facts.micro_batches);
+        let active = facts.dense + facts.experts * facts.expert_share;
+        let seconds = 6.0 * active * batch / model_parallelism / FLOPS;
         let load = Load {
-            compute: Duration::from_nanos(whole(seconds * 1e9)),
-            sharding: known.sharding,
-            layers: known.layers,
-            micro_batches: known.micro_batches,
+            compute: Duration::from_nanos(rounded(seconds * 1e9)),
+            sharding: facts.sharding,
+            layers: facts.layers,
+            micro_batches: facts.micro_batches,
             ..Load::default()
         };
-        match known.sizes {
-            Sizes::Shape => known.shaped(grid, load),
+        match facts.sizes {
+            Sizes::Shape => facts.sized_by_shape(grid, load),
             Sizes::Shares(tensor, data, pipeline) => {
                 let iteration = seconds / (1.0 - tensor - data - pipeline);
-                shared(grid, load, [tensor, data, pipeline].map(|share| share * iteration))
+                sized_by_shares(grid, load, [tensor, data, pipeline].map(|share| share * iteration))
             }
         }
     }
 
-    fn known(self) -> Known {
-        let base = Known {
+    fn facts(self) -> Facts {
+        let base = Facts {
             dense: 0.0,
             experts: 0.0,
-            met: 0.0,
+            expert_share: 0.0,
             layers: 0,
             hidden: 0.0,
             tokens: 2048.0,
@@ -168,7 +173,7 @@ impl Model {
             sizes: Sizes::Shape,
         };
         match self {
-            Self::Llama33b => Known {
+            Self::Llama33b => Facts {
                 dense: 32.5e9,
                 layers: 60,
                 hidden: 6656.0,
@@ -178,7 +183,7 @@ impl Model {
                 ..base
             },
             // The paper does not give its shape; as many layers as GPT-3 are assumed.
-            Self::Gpt200b => Known {
+            Self::Gpt200b => Facts {
                 dense: 200e9,
                 layers: 96,
                 hidden: 13_184.0,
@@ -187,7 +192,7 @@ impl Model {
                 sizes: Sizes::Shares(0.1088, 0.0149, 0.2014),
                 ..base
             },
-            Self::Llama2bZero1 => Known {
+            Self::Llama2bZero1 => Facts {
                 dense: 2e9,
                 layers: 24,
                 hidden: 2560.0,
@@ -196,7 +201,7 @@ impl Model {
                 sizes: Sizes::Shares(0.0, 0.173, 0.0),
                 ..base
             },
-            Self::Llama13bZero3 => Known {
+            Self::Llama13bZero3 => Facts {
                 dense: 13e9,
                 layers: 40,
                 hidden: 5120.0,
@@ -206,9 +211,9 @@ impl Model {
                 ..base
             },
             Self::Gpt13b => {
-                Known { dense: 12.85e9, layers: 40, hidden: 5120.0, grid: [8, 1, 16, 1], ..base }
+                Facts { dense: 12.85e9, layers: 40, hidden: 5120.0, grid: [8, 1, 16, 1], ..base }
             }
-            Self::Llama65b => Known {
+            Self::Llama65b => Facts {
                 dense: 65.2e9,
                 layers: 80,
                 hidden: 8192.0,
@@ -217,10 +222,10 @@ impl Model {
                 ..base
             },
             // Each token and layer uses two of eight experts of three matrices of 4096 by 14,336.
-            Self::Mixtral => Known {
+            Self::Mixtral => Facts {
                 dense: 1.6e9,
                 experts: 45.1e9,
-                met: 0.25,
+                expert_share: 0.25,
                 layers: 32,
                 hidden: 4096.0,
                 tokens: 4096.0,
@@ -232,9 +237,9 @@ impl Model {
     }
 }
 
-impl Known {
+impl Facts {
     /// Returns a load with the sizes that follow from the model's shape.
-    fn shaped(&self, grid: Grid, load: Load) -> Load {
+    fn sized_by_shape(&self, grid: Grid, load: Load) -> Load {
         let (tensor, pipeline) = (f64::from(grid.tensor), f64::from(grid.pipeline));
         let activations = self.tokens * self.hidden * 2.0 * f64::from(self.micro_batches);
         let per_stage = f64::from(self.layers) / pipeline;
@@ -254,7 +259,7 @@ impl Known {
 }
 
 /// Returns a load whose sizes take these seconds each on idle links: tensor, data, pipeline.
-fn shared(grid: Grid, load: Load, [tensor, data, pipeline]: [f64; 3]) -> Load {
+fn sized_by_shares(grid: Grid, load: Load, [tensor, data, pipeline]: [f64; 3]) -> Load {
     let around = |ranks: f64| (ranks - 1.0) / ranks;
     let inside = grid.tensor <= GPUS_PER_SERVER;
     let tensor_rate = if inside { LOCAL } else { NETWORK };
@@ -284,7 +289,7 @@ fn bytes_if(value: f64) -> ByteCount {
 }
 
 fn bytes(value: f64) -> ByteCount {
-    ByteCount(whole(value))
+    ByteCount(rounded(value))
 }
 
 #[expect(
@@ -292,7 +297,7 @@ fn bytes(value: f64) -> ByteCount {
     clippy::cast_sign_loss,
     reason = "sizes and times of models"
 )]
-fn whole(value: f64) -> u64 {
+fn rounded(value: f64) -> u64 {
     value.round() as u64
 }
 
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_an_iteration_are_the_papers_where_nothing_is_in_the_way() {
+    fn shares_of_an_iteration_are_the_papers_on_idle_links() {
         let load = Model::Llama33b.load(Model::Llama33b.grid());
         // 37 servers of four members each, gradients once and parameters in half as many bits.
         let data = load.gradients.0 as f64 * 1.5 * (36.0 / 37.0) / 4.0 / 25e9;

@@ -74,7 +74,7 @@ impl Placement {
     /// that do not fill a server are left out.
     ///
     /// # Errors
-    /// The planner cannot make a cluster of them.
+    /// The planner cannot build a cluster of the servers.
     pub(super) fn order(
         self,
         hosts: &[NodeId],

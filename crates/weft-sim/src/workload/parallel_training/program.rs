@@ -78,9 +78,9 @@ impl Plan {
         let per_stage = load.layers / grid.pipeline;
         let exchanges = planner.exchanges(grid, load, per_stage, gpus_per_server)?;
         let parts = u64::from(per_stage) * u64::from(load.micro_batches);
-        let halves = SimSpan::from(load.compute).as_picos() / (6 * parts);
+        let half_layer = SimSpan::from(load.compute).as_picos() / (6 * parts);
         // Half of a layer: attention or feed-forward. Backward takes twice as long as forward.
-        let times = [halves, 2 * halves].map(SimSpan::from_picos);
+        let times = [half_layer, 2 * half_layer].map(SimSpan::from_picos);
         let stage = |stage| {
             let passes = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
             Stage { stage, grid, load, overlap, per_stage, exchanges, times, passes, records: 0 }
@@ -94,7 +94,7 @@ impl Plan {
         });
         let programs = programs.collect();
         let rounds = u64::from(load.micro_batches + grid.pipeline - 1);
-        let critical_path = SimSpan::from_picos(6 * halves * u64::from(per_stage) * rounds);
+        let critical_path = SimSpan::from_picos(6 * half_layer * u64::from(per_stage) * rounds);
         let Planner { groups, exchanges, .. } = planner;
         Ok(Self { grid, groups, exchanges, programs, records, critical_path })
     }
@@ -115,6 +115,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// Returns the lanes of the stage's program.
     fn program(&mut self) -> [Vec<Op>; LANES] {
         let [mut compute, mut reduce, mut gather] = <[Vec<Op>; LANES]>::default();
         let mut progress: Vec<usize> = Vec::new();
@@ -150,6 +151,7 @@ impl Stage<'_> {
         [compute, reduce, gather]
     }
 
+    /// Adds a new record to a lane; returns its number.
     fn record(&mut self, lane: &mut Vec<Op>) -> usize {
         lane.push(Op::Record(self.records));
         self.records += 1;
@@ -184,20 +186,20 @@ impl Stage<'_> {
 
     /// Adds the receives that a pass waits for.
     fn add_receives(&self, pass: Pass, lane: &mut Vec<Op>) {
-        let Some([_, from_before, _, from_behind]) = self.exchanges.stage_exchanges else { return };
+        let Some([_, from_previous, _, from_next]) = self.exchanges.stage_exchanges else { return };
         match pass {
-            Pass::Forward if self.stage > 0 => lane.push(Op::Exchange(from_before)),
-            Pass::Backward if !self.is_last() => lane.push(Op::Exchange(from_behind)),
+            Pass::Forward if self.stage > 0 => lane.push(Op::Exchange(from_previous)),
+            Pass::Backward if !self.is_last() => lane.push(Op::Exchange(from_next)),
             _ => {}
         }
     }
 
     /// Adds the sends after a pass.
     fn add_sends(&self, pass: Pass, lane: &mut Vec<Op>) {
-        let Some([to_behind, _, to_before, _]) = self.exchanges.stage_exchanges else { return };
+        let Some([to_next, _, to_previous, _]) = self.exchanges.stage_exchanges else { return };
         match pass {
-            Pass::Forward if !self.is_last() => lane.push(Op::Exchange(to_behind)),
-            Pass::Backward if self.stage > 0 => lane.push(Op::Exchange(to_before)),
+            Pass::Forward if !self.is_last() => lane.push(Op::Exchange(to_next)),
+            Pass::Backward if self.stage > 0 => lane.push(Op::Exchange(to_previous)),
             _ => {}
         }
     }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_begins_with_as_many_forward_passes_as_lie_behind_it() {
+    fn a_stage_begins_with_one_forward_pass_more_than_there_are_later_stages() {
         use Pass::{Backward as B, Forward as F};
         assert_eq!(one_forward_one_backward(0, 3, 4), [F, F, F, B, F, B, B, B]);
         assert_eq!(one_forward_one_backward(2, 3, 4), [F, B, F, B, F, B, F, B]);

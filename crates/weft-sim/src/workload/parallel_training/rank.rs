@@ -18,8 +18,9 @@ pub(super) struct Inlet {
     pub slice: u8,
 }
 
-/// The inlets of messages from the previous and from the next stage.
+/// The `groups` of messages from the previous stage.
 pub(super) const FORWARD: u8 = 254;
+/// The `groups` of messages from the next stage.
 pub(super) const BACKWARD: u8 = 255;
 
 impl Inlet {
@@ -32,6 +33,7 @@ impl Inlet {
             | self.slice as u64
     }
 
+    /// Returns the receiving rank and the inlet of a tag.
     #[expect(clippy::cast_possible_truncation, reason = "takes a tag apart")]
     pub(super) const fn from_tag(tag: u64) -> (u32, Self) {
         let inlet = Self {
@@ -44,6 +46,7 @@ impl Inlet {
     }
 }
 
+/// A rank's state in the current iteration.
 #[derive(Debug)]
 pub(super) struct Rank {
     pub host: NodeId,
@@ -55,11 +58,14 @@ pub(super) struct Rank {
     pub inbox: BTreeMap<Inlet, u32>,
     /// The time at which its messages inside the server have left.
     pub local_free: SimTime,
+    /// `true` if it has completed the iteration.
     pub done: bool,
 }
 
+/// A rank's position in one lane.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
+    /// Index of the current operation.
     pub next: usize,
     /// The start of the current operation.
     pub since: Option<SimTime>,
@@ -67,6 +73,7 @@ pub(super) struct Lane {
     pub slices: Vec<Cursor>,
 }
 
+/// The position of a slice in an exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     pub phase: usize,

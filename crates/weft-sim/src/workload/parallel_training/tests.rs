@@ -17,18 +17,18 @@ use crate::world::{Session, Stage};
 /// An uncongested network: a host's messages leave one after another at `rate`, or at once without a rate, and arrive
 /// `latency` later.
 #[derive(Debug)]
-struct Ideal {
+struct IdealNetwork {
     now: SimTime,
     rate: Option<BitRate>,
     latency: SimSpan,
     channels: Vec<NodeId>,
     free: BTreeMap<NodeId, SimTime>,
     /// Future events; those of equal time in the order they were scheduled.
-    happens: BinaryHeap<Reverse<(SimTime, usize)>>,
+    events: BinaryHeap<Reverse<(SimTime, usize)>>,
     notices: Vec<Notice>,
 }
 
-impl Ideal {
+impl IdealNetwork {
     fn new(rate: Option<BitRate>, latency: SimSpan) -> Self {
         Self {
             now: SimTime::EPOCH,
@@ -36,19 +36,19 @@ impl Ideal {
             latency,
             channels: Vec::new(),
             free: BTreeMap::new(),
-            happens: BinaryHeap::new(),
+            events: BinaryHeap::new(),
             notices: Vec::new(),
         }
     }
 
-    fn happen(&mut self, at: SimTime, notice: Notice) {
-        self.happens.push(Reverse((at, self.notices.len())));
+    fn schedule(&mut self, at: SimTime, notice: Notice) {
+        self.events.push(Reverse((at, self.notices.len())));
         self.notices.push(notice);
     }
 
     fn run(&mut self, job: &mut Job) {
         job.start(&mut Session::new(self, 0));
-        while let Some(Reverse((at, number))) = self.happens.pop() {
+        while let Some(Reverse((at, number))) = self.events.pop() {
             self.now = at;
             let notice = self.notices[number];
             job.notice(&notice, &mut Session::new(self, 0));
@@ -57,7 +57,7 @@ impl Ideal {
     }
 }
 
-impl Stage for Ideal {
+impl Stage for IdealNetwork {
     fn now(&self) -> SimTime {
         self.now
     }
@@ -77,18 +77,18 @@ impl Stage for Ideal {
         let free = self.free.entry(from).or_default();
         *free = self.now.max(*free) + span;
         let at = *free + self.latency;
-        self.happen(at, Notice::Delivered { request });
-        self.happen(at, Notice::Acknowledged { request });
+        self.schedule(at, Notice::Delivered { request });
+        self.schedule(at, Notice::Acknowledged { request });
     }
 
     fn close(&mut self, _channel: ChannelId) {}
 
     fn wake(&mut self, _workload: u32, at: SimTime, token: u64) {
-        self.happen(at, Notice::Woken { token });
+        self.schedule(at, Notice::Woken { token });
     }
 
     fn wake_at(&mut self, _workload: u32, _host: NodeId, at: SimTime, token: u64) {
-        self.happen(at, Notice::Woken { token });
+        self.schedule(at, Notice::Woken { token });
     }
 }
 
@@ -108,7 +108,7 @@ fn job(config: &Config) -> Job {
     config.job(&setting).unwrap_or_else(|error| panic!("{error}: {config:?}"))
 }
 
-fn iterate(config: &Config, network: &mut Ideal) -> Iteration {
+fn iterate(config: &Config, network: &mut IdealNetwork) -> Iteration {
     let mut job = job(config);
     network.run(&mut job);
     assert_eq!(job.iterations().len(), config.iterations as usize);
@@ -159,12 +159,12 @@ fn random_config(rng: &mut Rng) -> Config {
 }
 
 #[test]
-fn without_a_network_to_wait_for_an_iteration_takes_its_critical_path() {
+fn on_an_instant_network_an_iteration_takes_its_critical_path() {
     let mut rng = Seed(7).rng();
     for _ in 0..200 {
         let config = random_config(&mut rng);
         let load = config.load.clone().unwrap();
-        let iteration = iterate(&config, &mut Ideal::new(None, SimSpan::ZERO));
+        let iteration = iterate(&config, &mut IdealNetwork::new(None, SimSpan::ZERO));
         // 360 us of computation are divided among the micro-batches, which pass the stages one after another: each
         // half of a layer is truncated to whole picoseconds.
         let (count, stages) = (f64::from(load.micro_batches), f64::from(config.pipeline));
@@ -176,7 +176,7 @@ fn without_a_network_to_wait_for_an_iteration_takes_its_critical_path() {
     }
 }
 
-/// Returns a job that only exchanges gradients, once, without computation.
+/// Returns a job of one layer and one micro-batch that has the exchanges of `load` and no computation.
 fn only(load: Load) -> Config {
     let load = Load { compute: Duration::ZERO, layers: 1, micro_batches: 1, ..load };
     Config {
@@ -194,8 +194,8 @@ fn only(load: Load) -> Config {
 }
 
 /// Returns a network of 10 GB/s: 80 us for 800 KB.
-fn network() -> Ideal {
-    Ideal::new(BitRate::gbps(80), SimSpan::ZERO)
+fn network() -> IdealNetwork {
+    IdealNetwork::new(BitRate::gbps(80), SimSpan::ZERO)
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn passes(
     rank: u32,
     parts: usize,
 ) -> [Vec<(SimTime, SimTime)>; 2] {
-    let of_rank: Vec<_> = log.iter().filter(|(who, ..)| *who == rank).collect();
+    let of_rank: Vec<_> = log.iter().filter(|(of, ..)| *of == rank).collect();
     let shortest = of_rank.iter().map(|(_, from, to)| to.since(*from)).min().unwrap();
     let mut passes = [Vec::new(), Vec::new()];
     for pass in of_rank.chunks(parts) {
@@ -275,14 +275,14 @@ fn passes(
 }
 
 #[test]
-fn no_micro_batch_is_computed_before_its_input_is_there() {
+fn no_micro_batch_is_computed_before_its_input_has_arrived() {
     let mut rng = Seed(8).rng();
     let mut checked = 0;
     for _ in 0..100 {
         let config = random_config(&mut rng);
         let latency = SimSpan::from_picos(1_000_000);
         let mut job = job(&config);
-        Ideal::new(BitRate::gbps(100), latency).run(&mut job);
+        IdealNetwork::new(BitRate::gbps(100), latency).run(&mut job);
         let load = config.load.clone().unwrap();
         let parts = 2 * (load.layers / config.pipeline) as usize;
         let size = config.tensor * config.data;
@@ -365,7 +365,7 @@ fn in_slow_motion_computation_keeps_its_part() {
 }
 
 #[test]
-fn what_cannot_be_split_or_sent_is_refused() {
+fn invalid_settings_are_refused() {
     for (training, want) in [
         ("iterations = 0", "line 5: workload 1 (parallel-training): iterations is 0"),
         ("slices = 65", "line 5: workload 1 (parallel-training): slices is 65, expected 1 to 64"),

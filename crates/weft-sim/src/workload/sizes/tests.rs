@@ -41,7 +41,7 @@ fn sizes_between_two_points_are_interpolated_and_those_named_twice_are_exact() {
 }
 
 #[test]
-fn what_is_no_distribution_is_named_with_its_line() {
+fn an_invalid_distribution_is_named_with_its_line() {
     for (text, want) in [
         ("0 0\n10 50\n9 100\n", "cdf:3: expected no less than 10 and 50, found \"9 100\""),
         ("0 0\n10 50\n20 40\n", "cdf:3: expected no less than 10 and 50, found \"20 40\""),

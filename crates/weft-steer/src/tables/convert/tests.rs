@@ -73,7 +73,7 @@ fn tables_of_linux_are_read_in_the_kernels_order() {
 }
 
 #[test]
-fn what_dead_links_leave_behind_is_left_out() {
+fn next_hops_on_dead_links_are_left_out() {
     // The kernel's output after `ip link set s1 down`.
     let dead = SHOWN
         .replace(
@@ -106,7 +106,7 @@ fn a_neighbour_that_does_not_answer_is_passed_over_in_objects_only() {
 }
 
 #[test]
-fn answers_that_make_no_sense_are_named() {
+fn invalid_answers_are_named() {
     for (damage, words) in [
         (("\"dst\":\"10.3.0.0/16\"", "\"dst\":\"10.3/16\""), "cannot parse a route"),
         (("\"nhid\":10", "\"nhid\":77"), "nexthop object 77 is gone"),
@@ -124,7 +124,7 @@ fn answers_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn a_fabric_is_made_of_what_was_read() {
+fn the_read_tables_form_a_fabric() {
     let mut router = converted(SHOWN).unwrap();
     router.hash = RouterHash::Linux { policy: 3, fields: 0x37, seed: 1 };
     let installed = weft_route::Installed { routers: vec![router] };

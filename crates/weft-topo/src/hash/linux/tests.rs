@@ -8,7 +8,7 @@ fn tuple() -> FiveTuple {
 }
 
 #[test]
-fn the_hash_of_a_known_flow_is_what_linux_computes() {
+fn the_hash_of_a_known_flow_is_that_of_linux() {
     // Validated against `ip route get` on Linux 6.18.
     assert_eq!(multipath_hash(Policy::Layer4, 424_242, &tuple()), 1_742_002_118);
 }
@@ -128,7 +128,7 @@ fn a_flow_and_its_replies_share_a_hash() {
 }
 
 #[test]
-fn fields_left_out_do_not_matter() {
+fn fields_that_are_not_selected_do_not_change_the_hash() {
     let fields = Policy::Fields(Fields(Fields::SRC | Fields::DST | Fields::PROTOCOL));
     let other_port = FiveTuple { src_port: 2000, ..tuple() };
     assert_eq!(multipath_hash(fields, 7, &tuple()), multipath_hash(fields, 7, &other_port));

@@ -24,7 +24,7 @@ struct Rig {
     in_flight: VecDeque<PathId>,
     probes: Vec<(PathId, Instant)>,
     answers: VecDeque<(Instant, PathId, Duration)>,
-    hops: Vec<(PathId, Instant)>,
+    moves: Vec<(PathId, Instant)>,
 }
 
 impl Rig {
@@ -42,7 +42,7 @@ impl Rig {
             in_flight: VecDeque::new(),
             probes: Vec::new(),
             answers: VecDeque::new(),
-            hops: Vec::new(),
+            moves: Vec::new(),
         }
     }
 
@@ -52,8 +52,8 @@ impl Rig {
             else {
                 return;
             };
-            if self.hops.last().is_none_or(|&(last, _)| last != path) {
-                self.hops.push((path, self.now));
+            if self.moves.last().is_none_or(|&(last, _)| last != path) {
+                self.moves.push((path, self.now));
             }
             self.paths.state_mut(path).in_flight += PACKET;
             self.in_flight.push_back(path);
@@ -89,7 +89,7 @@ impl Rig {
     }
 
     fn path(&self) -> PathId {
-        self.hops.last().expect("it sent").0
+        self.moves.last().expect("it sent").0
     }
 }
 
@@ -106,7 +106,7 @@ fn a_congested_path_is_left_once_for_one_of_two_that_were_probed() {
     let (mut rig, first) = started(8);
     rig.run(micros(300), 8, |path| if path == first { micros(30) } else { micros(12) });
     assert_eq!(rig.probes.len(), 2, "{:?}", rig.probes);
-    assert_eq!(rig.hops.len(), 2, "{:?}", rig.hops);
+    assert_eq!(rig.moves.len(), 2, "{:?}", rig.moves);
     assert!(rig.probes.iter().any(|&(path, _)| path == rig.path()));
 }
 
@@ -126,7 +126,7 @@ fn the_better_of_the_two_is_taken() {
 fn where_all_paths_are_alike_none_is_left_and_two_are_probed_an_epoch() {
     let (mut rig, _) = started(64);
     rig.run(micros(3_000), 8, |_| micros(30));
-    assert_eq!(rig.hops.len(), 1, "{:?}", rig.hops);
+    assert_eq!(rig.moves.len(), 1, "{:?}", rig.moves);
     // An epoch is 30 us.
     assert!((180..=200).contains(&rig.probes.len()), "{}", rig.probes.len());
 }
@@ -138,7 +138,7 @@ fn the_thresholds_are_those_of_table_1() {
         let (mut rig, first) = started(8);
         let (current, others) = (micros(current), micros(others));
         rig.run(micros(400), 8, |path| if path == first { current } else { others });
-        (!rig.probes.is_empty(), rig.hops.len() > 1)
+        (!rig.probes.is_empty(), rig.moves.len() > 1)
     };
     assert_eq!(outcome(15, 10), (false, false));
     assert_eq!(outcome(16, 10), (true, false));
@@ -163,14 +163,14 @@ fn a_pair_that_is_closer_than_the_configured_base_is_measured_by_its_own() {
     let (mut rig, first) = started(8);
     rig.run(micros(50), 8, |_| micros(4));
     rig.run(micros(200), 8, |path| if path == first { micros(11) } else { micros(4) });
-    assert_eq!(rig.hops.len(), 2, "11 us is more than 2.5 times 4 us");
+    assert_eq!(rig.moves.len(), 2, "11 us is more than 2.5 times 4 us");
 }
 
 /// Section 3.3: the rise of the epoch, extended by the packets in flight, minus the new path's round trip.
 #[test]
 fn the_first_packet_on_the_new_path_waits_for_the_last_on_the_old() {
-    // The latest round trip is 28.4 us, each of the eight packets in flight adds 0.1 us, minus 12 us; or a part of
-    // it.
+    // The latest round trip is 28.4 us, each of the eight packets in flight adds 0.1 us, and the new path's round trip
+    // is 12 us: 17.2 us, or `delay_percent` of it. With zero the flow moves at the end of the epoch.
     for (delay_percent, wait) in [(100, 17_200), (50, 8_600), (0, 24_000)] {
         assert_eq!(wait_of(delay_percent), Duration::from_nanos(wait), "{delay_percent} %");
     }
@@ -202,7 +202,7 @@ fn nothing_is_sent_while_the_switch_waits_and_no_longer_than_the_old_path_holds_
     let rtt = |first, path| if path == first { micros(60) } else { micros(12) };
     let (mut rig, first) = started(8);
     rig.run(micros(1_000), 8, |path| rtt(first, path));
-    let &[(_, _), (_, late)] = &rig.hops[..] else { panic!("{:?}", rig.hops) };
+    let &[(_, _), (_, late)] = &rig.moves[..] else { panic!("{:?}", rig.moves) };
     // Eight packets in flight are acknowledged in 8 us; the delay alone would be 48 us.
     let decided = rig.probes[1].1 + micros(60);
     assert!(late.since(decided) <= micros(10), "{late:?} after {decided:?}");
@@ -210,7 +210,7 @@ fn nothing_is_sent_while_the_switch_waits_and_no_longer_than_the_old_path_holds_
     let (mut rig, first) = started(80);
     rig.send(80);
     rig.run(micros(1_000), 80, |path| rtt(first, path));
-    let (_, late) = rig.hops[1];
+    let (_, late) = rig.moves[1];
     let waited = late.since(rig.probes[1].1 + micros(60));
     assert!((micros(46)..=micros(52)).contains(&waited), "{waited}");
 }

@@ -28,9 +28,9 @@ impl Process {
         })
     }
 
-    /// Starts a process that calls `again` for ever. `again` may make only system calls: other threads' locks stay
+    /// Starts a process that calls `step` for ever. `step` may make only system calls: other threads' locks stay
     /// locked in the child.
-    pub(crate) fn start_with(again: impl Fn()) -> Self {
+    pub(crate) fn start_with(step: impl Fn()) -> Self {
         // It exists in the child too.
         let bytes = Box::leak(vec![0_u8; BYTES].into_boxed_slice());
         let address = bytes.as_ptr().expose_provenance() as u64;
@@ -46,7 +46,7 @@ impl Process {
                 libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
             }
             loop {
-                again();
+                step();
             }
         }
         let path = format!("/proc/{id}/mem");

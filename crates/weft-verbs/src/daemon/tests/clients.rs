@@ -9,7 +9,7 @@ use super::*;
 use crate::attach::PROTOCOL;
 
 #[test]
-fn what_a_client_made_goes_with_it() {
+fn the_objects_of_a_client_are_removed_with_it() {
     let daemon = Running::start();
     daemon.make("a");
     let mut guest = daemon.attach("a");
@@ -79,7 +79,7 @@ fn commands_about_others_objects_are_refused() {
 }
 
 #[test]
-fn who_posts_to_another_s_queue_is_ended_and_nobody_else() {
+fn only_a_client_that_posts_to_another_s_queue_is_ended() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
@@ -114,7 +114,7 @@ fn another_s_key_is_refused_and_nothing_is_written() {
 
 /// A program unmaps memory that it registered: its device ends, and no peer gets an acknowledgement of a write.
 #[test]
-fn memory_that_is_gone_ends_who_registered_it() {
+fn unmapped_memory_ends_the_client_that_registered_it() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
@@ -155,7 +155,7 @@ fn limits_hold_for_all_processes_of_a_device_together() {
 
 /// A user tries several devices, each with all that a device may have.
 #[test]
-fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
+fn the_quota_of_queue_pairs_is_for_all_devices_of_a_user() {
     let mut settings = DaemonSettings::default();
     settings.set("queue-pairs-per-user", "3").unwrap();
     // Every user has a quota, whichever user runs the test.
@@ -181,7 +181,7 @@ fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
 
 /// A process opens its device again and again, until no other on the host can.
 #[test]
-fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
+fn the_quota_of_contexts_is_for_all_processes_of_a_user() {
     let mut settings = DaemonSettings::default();
     settings.set("contexts-per-user", "3").unwrap();
     // Every user has a quota, whichever user runs the test.
@@ -206,7 +206,7 @@ fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
 
 /// A hostile process names a host before another does, from an address that gets no answers.
 #[test]
-fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
+fn a_route_of_one_process_does_not_affect_another() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut hostile, mut honest) = (daemon.attach("a"), daemon.attach("a"));
@@ -244,7 +244,7 @@ fn a_device_in_use_is_deleted_by_force_only() {
 }
 
 #[test]
-fn a_long_list_comes_in_parts() {
+fn a_long_list_is_split_into_several_messages() {
     let daemon = Running::start();
     let mut admin = daemon.admin();
     for number in 0..2_000 {
@@ -254,7 +254,7 @@ fn a_long_list_comes_in_parts() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_a_dead_one_s_place_is_taken() {
+fn a_second_daemon_is_refused_and_the_socket_of_a_dead_one_replaced() {
     let daemon = Running::start();
     assert!(matches!(
         Daemon::open(&daemon.path, DaemonSettings::default()),

@@ -52,7 +52,7 @@ impl SilentFile {
 
     pub(super) fn open(&self) -> File {
         let file = File::options().read(true).write(true).open(&self.path).unwrap();
-        // The kernel takes a file for empty before it has asked.
+        // Until the kernel has requested the attributes, it assumes that a file is empty.
         assert_eq!(file.metadata().unwrap().len(), SIZE);
         file
     }
@@ -94,7 +94,7 @@ fn serve(device: &OwnedFd, may_be_closed: bool, is_asked: &AtomicBool) {
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         assert!(len >= 40, "a request has a header");
         let answer = match word(4) {
-            INIT => Ok(initialised()),
+            INIT => Ok(init_reply()),
             GETATTR => Ok(attributes()),
             OPEN => Ok(vec![0; 16]),
             FLUSH if may_be_closed => Ok(Vec::new()),
@@ -113,7 +113,7 @@ fn serve(device: &OwnedFd, may_be_closed: bool, is_asked: &AtomicBool) {
 }
 
 /// Returns a `struct fuse_init_out`: version 7.31, writes of a page, nothing else.
-fn initialised() -> Vec<u8> {
+fn init_reply() -> Vec<u8> {
     let words = [7_u32, 31, 0, 0, 0, 4096, 1, 0];
     let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     body.resize(64, 0);

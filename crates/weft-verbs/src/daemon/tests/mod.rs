@@ -247,10 +247,10 @@ impl TestObjects {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn until(event: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} never came");
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{event} never came");
         std::thread::yield_now();
     }
 }

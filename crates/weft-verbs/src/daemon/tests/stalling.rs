@@ -20,14 +20,14 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Starts a process that maps the page, and calls `again` for ever. Returns `None` if this user may not mount.
-    fn start(again: impl Fn()) -> Option<Self> {
+    /// Starts a process that maps the page, and calls `step` for ever. Returns `None` if this user may not mount.
+    fn start(step: impl Fn()) -> Option<Self> {
         let file = SilentFile::mount(true)?;
         let (null, protection) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
         let open = file.open();
         // SAFETY: the kernel chooses the address.
         let start = unsafe { mmap(null, PAGE, protection, MapFlags::SHARED, &open, 0) }.unwrap();
-        let process = Process::start_with(again);
+        let process = Process::start_with(step);
         // SAFETY: no value of Rust is in it, in this process.
         unsafe { munmap(start, PAGE) }.unwrap();
         Some(Self { page: start.expose_provenance() as u64, file, process })
@@ -182,30 +182,33 @@ fn a_file_that_a_tenant_sends_holds_up_nobody() {
 
 /// The fourth process of a user whose memory blocks a thread is the last one, until its file system releases a thread.
 #[test]
-fn a_user_keeps_four_threads_at_most_and_comes_back_without_them() {
+fn a_user_blocks_at_most_four_threads_and_may_attach_again_without_them() {
     let daemon = Running::start();
     daemon.make("a");
-    let keep: Vec<Hostile> =
+    let tenants: Vec<Hostile> =
         (0..MAX_THREADS).map_while(|_| Hostile::start(std::thread::yield_now)).collect();
-    if keep.len() < MAX_THREADS {
+    if tenants.len() < MAX_THREADS {
         return skip();
     }
-    let attach = || keep[0].attach(&daemon);
-    let files: Vec<_> = keep.iter().map(|hostile| &hostile.file).collect();
+    let attach = || tenants[0].attach(&daemon);
+    let files: Vec<_> = tenants.iter().map(|hostile| &hostile.file).collect();
     without_waiting_for(&files, || {
         let mut other = daemon.attach("a");
-        for hostile in &keep {
+        for hostile in &tenants {
             assert!(!other.is_ended());
             let mut prepared = hostile.prepare(&daemon, hostile.page, hostile.process.address());
             prepared.write();
             until("the hostile tenant's end", || prepared.guest.is_ended());
         }
         assert!(other.is_ended(), "it is of the same user");
-        let why = attach().err();
-        assert!(matches!(why, Some(CallError::Refused { errno: libc::EBUSY, .. })), "{why:?}");
+        let refusal = attach().err();
+        assert!(
+            matches!(refusal, Some(CallError::Refused { errno: libc::EBUSY, .. })),
+            "{refusal:?}"
+        );
         // An excluded user may still send requests.
         assert_eq!(daemon.used("a").processes, 0);
     });
-    keep[0].file.release();
+    tenants[0].file.release();
     until("a thread's end", || attach().is_ok());
 }

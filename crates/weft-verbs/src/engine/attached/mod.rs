@@ -29,12 +29,12 @@ mod service;
 
 /// Maximum number of records taken from the ring at a time: a program that polls one queue need not wait for all the
 /// others'.
-const AT_A_TIME: usize = 256;
+const MAX_RECORDS: usize = 256;
 
 /// The maximum wait for room in a full ring. A daemon that has not made room by then is stopped.
 const MAX_RING_WAIT: Duration = Duration::from_secs(2);
 
-/// Number of empty polls after which each further one yields its processor, perhaps to the daemon.
+/// Number of consecutive empty polls after which each further one yields the processor, perhaps to the daemon.
 const EAGER_POLLS: u32 = 16;
 
 /// A daemon's device.
@@ -173,7 +173,8 @@ impl Attached {
         Ok(state.queues.has_unseen(qp))
     }
 
-    /// The process sets the flag itself, so that no completion comes between arming and waiting.
+    /// Arms a completion queue. The process sets its signal flag itself, so that no completion comes between arming and
+    /// waiting.
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         let mut state = self.state()?;
         self.refuse_if_dead()?;
@@ -186,14 +187,14 @@ impl Attached {
     pub(super) fn poll_cq(
         &self,
         cq: CompletionQueue,
-        most: usize,
+        max: usize,
         mut each: impl FnMut(Completion),
     ) -> Outcome<usize> {
         let mut state = self.state()?;
-        let mut taken = state.queues.poll(cq, most, &mut each)?;
+        let mut taken = state.queues.poll(cq, max, &mut each)?;
         if taken == 0 {
             if self.ingest(&mut state)? {
-                taken = state.queues.poll(cq, most, &mut each)?;
+                taken = state.queues.poll(cq, max, &mut each)?;
             } else {
                 self.refuse_if_dead()?;
                 drop(state);
@@ -262,7 +263,7 @@ impl Attached {
     ) -> Outcome<()> {
         let number = state.queues.check_send(qp, request)?;
         self.append(state, &Work::Send(qp, Posted::numbered(number, request)))?;
-        state.queues.sent(qp, request.wr_id);
+        state.queues.record_send(qp, request.wr_id);
         Ok(())
     }
 
@@ -303,7 +304,7 @@ impl Attached {
         self.refuse_if_dead()?;
         let number = state.queues.check_receive(qp, request)?;
         self.append(&mut state, &Work::Receive(qp, Awaited::numbered(number, request)))?;
-        state.queues.awaited(qp, request.wr_id);
+        state.queues.record_receive(qp, request.wr_id);
         self.ring();
         Ok(())
     }
@@ -324,7 +325,7 @@ impl Attached {
             &mut state,
             &Work::SharedReceive(srq, Awaited::numbered(request.wr_id, request)),
         )?;
-        state.queues.shared(srq);
+        state.queues.record_shared_receive(srq);
         self.ring();
         Ok(())
     }
@@ -334,7 +335,7 @@ impl State {
     /// Handles some of the daemon's records. Returns `true` if there were any.
     fn take(&mut self, page: &Page) -> Result<bool, Corrupt> {
         let mut taken = 0;
-        while taken < AT_A_TIME && self.notices.pop(page, &mut self.record)? {
+        while taken < MAX_RECORDS && self.notices.pop(page, &mut self.record)? {
             taken += 1;
             match decode(&self.record).ok_or(Corrupt)? {
                 Notice::Completion(cq, completion) => {

@@ -114,7 +114,7 @@ impl Queues {
         pair.state.works() && (!pair.sends.is_empty() || holds(send_cq) || holds(receive_cq))
     }
 
-    /// Checks that a queue holds at most `capacity` completions.
+    /// Checks that a completion queue exists and holds at most `capacity` completions.
     pub(super) fn check_resize(&self, cq: CompletionQueue, capacity: u32) -> Outcome<()> {
         self.cqs.get(&cq).ok_or(EINVAL)?.fits(capacity).map_err(Errno::from)
     }
@@ -132,12 +132,12 @@ impl Queues {
     pub(super) fn poll(
         &mut self,
         cq: CompletionQueue,
-        most: usize,
+        max: usize,
         each: &mut impl FnMut(Completion),
     ) -> Outcome<usize> {
         let queue = self.cqs.get_mut(&cq).ok_or(EINVAL)?;
         let mut taken = 0;
-        while taken < most
+        while taken < max
             && let Some(completion) = queue.poll()?
         {
             each(completion);
@@ -210,7 +210,8 @@ impl Queues {
         Ok(pair.first_send + pair.sends.len() as u64)
     }
 
-    pub(super) fn sent(&mut self, qp: QueuePairNumber, wr_id: u64) {
+    /// Records that a send request was posted.
+    pub(super) fn record_send(&mut self, qp: QueuePairNumber, wr_id: u64) {
         if let Some(pair) = self.qps.get_mut(&qp) {
             pair.sends.push_back(wr_id);
         }
@@ -228,7 +229,8 @@ impl Queues {
         if pair.receives.len() >= limit as usize { Err(full(limit)) } else { Ok(pair.next_receive) }
     }
 
-    pub(super) fn awaited(&mut self, qp: QueuePairNumber, wr_id: u64) {
+    /// Records that a receive request was posted.
+    pub(super) fn record_receive(&mut self, qp: QueuePairNumber, wr_id: u64) {
         if let Some(pair) = self.qps.get_mut(&qp) {
             pair.receives.insert(pair.next_receive, wr_id);
             pair.next_receive += 1;
@@ -253,7 +255,8 @@ impl Queues {
         if shared.waiting >= shared.requests { Err(full(shared.requests)) } else { Ok(()) }
     }
 
-    pub(super) fn shared(&mut self, srq: SharedReceiveQueue) {
+    /// Records that a receive request was posted to a shared queue.
+    pub(super) fn record_shared_receive(&mut self, srq: SharedReceiveQueue) {
         if let Some(shared) = self.srqs.get_mut(&srq) {
             shared.waiting += 1;
         }
@@ -315,7 +318,7 @@ mod tests {
     fn post(queues: &mut Queues, wr_id: u64) -> Outcome<u64> {
         let request = SendRequest::new(wr_id, Operation::Send, Data::Gather(&[]));
         let number = queues.check_send(QP, &request)?;
-        queues.sent(QP, wr_id);
+        queues.record_send(QP, wr_id);
         Ok(number)
     }
 
@@ -355,7 +358,7 @@ mod tests {
         for wr_id in [40, 50] {
             let number = queues.check_receive(QP, &ReceiveRequest { wr_id, sges: &[] }).unwrap();
             assert_eq!(number, (wr_id - 40) / 10);
-            queues.awaited(QP, wr_id);
+            queues.record_receive(QP, wr_id);
         }
         queues.complete(CQ, completion(1, WorkKind::Receive));
         queues.complete(CQ, completion(0, WorkKind::Receive));
@@ -374,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_device_was_handed_is_flushed_and_who_waits_is_told() {
+    fn posted_requests_of_a_dead_device_are_flushed_and_waiters_notified() {
         let mut queues = queues();
         post(&mut queues, 3).unwrap();
         let receive = ReceiveRequest { wr_id: 4, sges: &[] };
         queues.check_receive(QP, &receive).unwrap();
-        queues.awaited(QP, 4);
+        queues.record_receive(QP, 4);
         queues.arm(CQ, Arm::Solicited).unwrap();
         assert_eq!(queues.flush(), [Event::Completion { cq: CQ }]);
         assert_eq!(polled(&mut queues), [3, 4]);

@@ -121,8 +121,8 @@ impl Suspender<'_> {
     }
 }
 
-/// Copies `len` bytes at `at` in a file of the memory of `owner` to `to`. Returns `false` if they do not exist, or do
-/// not come.
+/// Copies `len` bytes at `at` in a file of the memory of `owner` to `to`. Returns `false` if the address does not
+/// exist, or does not respond.
 ///
 /// # Safety
 /// `to` has room for `len` bytes.
@@ -161,15 +161,16 @@ pub(super) unsafe fn write(
     }
 }
 
-/// Runs a function that may block for ever. Returns its result, or `None` if it was given up, and the delay.
+/// Runs a function that may never return. Returns its result, or `None` if it was given up, and its delay of the
+/// engine.
 pub(crate) fn run<T: Send + 'static>(
-    what: impl FnOnce() -> T + Send + 'static,
+    function: impl FnOnce() -> T + Send + 'static,
 ) -> (Option<T>, Stall) {
-    let Some(suspender) = current() else { return (Some(what()), Stall::default()) };
+    let Some(suspender) = current() else { return (Some(function()), Stall::default()) };
     let result = Arc::new(Mutex::new(None));
     let slot = Arc::downgrade(&result);
     let call = move || {
-        let done = what();
+        let done = function();
         // If the call was given up, nothing receives the result: it is dropped here.
         if let Some(slot) = slot.upgrade() {
             *slot.lock().expect("nothing panics here") = Some(done);

@@ -19,7 +19,7 @@ const STACK: usize = 2 << 20;
 /// The minimum interval between two checks, and the range above it, milliseconds. Each interval is drawn, so that no
 /// tenant can time its delays between checks.
 const MIN_INTERVAL: u64 = 50;
-const MORE: u64 = 100;
+const INTERVAL_RANGE: u64 = 100;
 
 /// Runs an engine to its end, however many of its threads block. Threads that were given up continue without the engine
 /// and end by themselves. No tenant may know `seed`.
@@ -62,5 +62,5 @@ pub(crate) fn supervise<T: Send + 'static>(
 }
 
 fn interval(rng: &mut Rng) -> Duration {
-    Duration::from_millis(MIN_INTERVAL + rng.below(MORE))
+    Duration::from_millis(MIN_INTERVAL + rng.below(INTERVAL_RANGE))
 }

@@ -22,7 +22,7 @@ pub(super) struct Engine(pub(super) Coroutine<Returned, Call, ()>);
 // stack, and none belongs to a thread while it is suspended: it suspends in `blocking` alone, with no lock held.
 unsafe impl Send for Engine {}
 
-/// A thread that runs the engine until a call keeps it.
+/// A thread that runs the engine until a call blocks it for good.
 pub(super) struct Worker {
     state: Mutex<State>,
     /// The kernel's thread ID; zero before it runs.
@@ -136,8 +136,8 @@ impl Call {
             Self::Read(copy) => unsafe { copy.read_to(buffer.as_mut_ptr()) },
             // SAFETY: the buffer holds the bytes.
             Self::Write(copy) => unsafe { copy.write_from(buffer.as_ptr()) },
-            Self::Other(what) => {
-                what();
+            Self::Other(function) => {
+                function();
                 true
             }
         }

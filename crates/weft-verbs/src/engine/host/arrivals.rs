@@ -9,6 +9,8 @@ use crate::engine::memory::ProcessMemory;
 use crate::engine::same_host::BUDGET;
 
 impl Host {
+    /// Handles packets and link changes of neighbours, and with `accepts_peers` also new connections. Returns their
+    /// number.
     pub(super) fn take_from_neighbours(&mut self, now: Instant, accepts_peers: bool) -> usize {
         if accepts_peers {
             self.neighbours.service();
@@ -20,29 +22,30 @@ impl Host {
         changes
     }
 
-    /// Handles packets of neighbours, at most `most` of each. Returns their number.
-    pub(super) fn take_packets(&mut self, now: Instant, most: usize) -> usize {
+    /// Handles packets of neighbours, at most `max` of each. Returns their number.
+    pub(super) fn take_packets(&mut self, now: Instant, max: usize) -> usize {
         let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
         neighbours.take_leases(|id, lease| device.borrow(lease, id));
         for index in 0..neighbours.len() {
-            taken += neighbours.receive(index, most, |arrived| {
+            taken += neighbours.receive(index, max, |arrived| {
                 let record = arrived.record;
                 let (payload, local) = (record.payload, record.to);
                 let mut memory = ProcessMemory { payload, held, faults, local };
-                let came = ReceivedPacket {
+                let received = ReceivedPacket {
                     packet: &record.packet,
                     rdma: record.rdma.as_ref(),
                     payload_len: record.payload_len,
                     acknowledged: record.acknowledged,
                 };
-                device.handle_link_packet(now, arrived.link, arrived.from, came, &mut memory);
+                device.handle_link_packet(now, arrived.link, arrived.from, received, &mut memory);
             });
         }
         taken
     }
 
-    /// Handles packets that arrived at the active addresses, or at all addresses. Returns the number of datagrams.
+    /// Handles packets that arrived at the active addresses, and with `quiet_ones` at all others too. Returns the
+    /// number of datagrams.
     pub(super) fn take_from_network(&mut self, quiet_ones: bool) -> usize {
         let mut received = 0;
         self.is_quiet = true;

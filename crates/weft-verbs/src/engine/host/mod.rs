@@ -118,9 +118,9 @@ impl Host {
         self.turn_with(now, self.turns.is_multiple_of(QUIET_EVERY))
     }
 
-    /// Handles all arrivals before a queue pair ends: a program that disconnects because of the peer's message on
-    /// another way (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it sent
-    /// before.
+    /// Handles all arrivals before a queue pair ends: a program that disconnects because of the peer's message over
+    /// another connection (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it
+    /// sent before.
     pub(crate) fn ingest_arrived(&mut self, now: Instant) {
         for _ in 0..LAST_TURNS {
             if !self.turn_with(now, true) {
@@ -193,7 +193,8 @@ impl Host {
         received + sent > 0
     }
 
-    /// Does the same, and delivers completions and events to the program's queues.
+    /// Runs one turn with all sockets, and delivers completions and events to the program's queues. Returns `true` if
+    /// there was work.
     pub(crate) fn turn_and_deliver(&mut self, now: Instant) -> bool {
         let worked = self.turn_with(now, true);
         self.deliver();
@@ -225,7 +226,7 @@ impl Host {
         sockets.map(|socket| socket.as_raw_fd()).chain(board).collect()
     }
 
-    /// Ends everything, after peers have had `linger` to receive the last messages.
+    /// Ends all connections. Returns when peers have received the last messages, after `linger` at the latest.
     pub(crate) fn end(&mut self, linger: Duration) {
         self.shown = None;
         let until = self.now() + linger;
@@ -292,7 +293,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes the faults of memory, one for each owner.
+    /// Takes the faults of memory; consecutive faults of one owner are one.
     pub(crate) fn take_faults(&mut self) -> Vec<Fault> {
         let mut faults = core::mem::take(&mut self.faults);
         faults.dedup();
@@ -321,7 +322,7 @@ impl Host {
         applied
     }
 
-    /// Returns the time of the next timeout.
+    /// Returns the time of the next timeout, or of room in a full socket, whichever is earlier.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.device.poll_timeout().into_iter().chain(self.driver.sockets.room_at()).min()
     }

@@ -100,10 +100,11 @@ impl Channel {
         self.lender.lend(connection.0, &terms);
     }
 
-    /// Revokes the matching leases. The neighbour does not use them any more when this returns.
-    pub(super) fn recall(&mut self, what: impl Fn(&Lent) -> bool) {
+    /// Revokes the leases for which `selects` returns `true`. The neighbour does not use them any more when this
+    /// returns.
+    pub(super) fn recall(&mut self, selects: impl Fn(&Lent) -> bool) {
         let (socket, broken) = (self.socket.as_fd(), self.broken);
-        self.lender.recall(what, || {
+        self.lender.recall(selects, || {
             let is_gone = broken || !greeting::is_quiet(socket);
             if !is_gone {
                 // The neighbour finishes in a few microseconds, unless another program has its processor.
@@ -130,7 +131,7 @@ impl Channel {
     pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
         !self.broken
             && self.borrower.work(request.lease.number, || {
-                greeting::is_quiet(self.socket.as_fd()) && reach::carry_out(self.pid, request)
+                greeting::is_quiet(self.socket.as_fd()) && reach::execute(self.pid, request)
             })
     }
 

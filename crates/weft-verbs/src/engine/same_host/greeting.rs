@@ -56,7 +56,7 @@ pub(super) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// Connects to the process with this port, if it exists.
-pub(super) fn ask(port: u16) -> Option<OwnedFd> {
+pub(super) fn connect(port: u16) -> Option<OwnedFd> {
     let socket = socket().ok()?;
     rustix::net::connect(&socket, &address(port).ok()?).ok()?;
     Some(socket)
@@ -109,10 +109,10 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> GreetingState {
             brought.extend(descriptors);
         }
     }
-    let welcome = (received == BYTES && brought.len() == descriptors)
+    let recognized = (received == BYTES && brought.len() == descriptors)
         .then(|| recognize(socket.as_fd(), &bytes[..BYTES]))
         .flatten();
-    match welcome {
+    match recognized {
         Some((port, pid)) => GreetingState::Accepted(Greeting { port, pid, descriptors: brought }),
         None => GreetingState::Refused,
     }
@@ -124,17 +124,18 @@ pub(super) fn is_quiet(socket: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(socket, &mut [0_u8; 1], flags), Err(rustix::io::Errno::AGAIN))
 }
 
-/// Returns the port and the process ID of a process of this user that has this version and may be read.
+/// Returns the port and the process ID of a process of this user that has this version and may be read; `None` for any
+/// other.
 fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let rest = greeting.strip_prefix(&MAGIC)?;
     let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
     let address = u64::from_ne_bytes(rest.get(2..10)?.try_into().ok()?);
     let proof: [u8; PROOF_BYTES] = rest.get(10..)?.try_into().ok()?;
-    let who = socket_peercred(socket).ok()?;
+    let credentials = socket_peercred(socket).ok()?;
     // SAFETY: it has no arguments and cannot fail.
-    let same_user = who.uid.as_raw() == unsafe { libc::geteuid() };
+    let same_user = credentials.uid.as_raw() == unsafe { libc::geteuid() };
     // A process in another PID namespace has no ID here, or another process has the same ID.
-    let pid = who.pid.as_raw_nonzero().get();
+    let pid = credentials.pid.as_raw_nonzero().get();
     (same_user && proof::proves(pid, address, &proof)).then_some((port, pid))
 }
 
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_greets_is_recognized_with_what_it_brings() {
+    fn a_greeting_is_accepted_with_its_descriptors() {
         let (a, b) = pair();
         assert!(matches!(receive(&b, 1), GreetingState::Nothing));
         send(&a, 20_481, &[a.as_fd()]).unwrap();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_stranger() {
+    fn invalid_greetings_are_refused() {
         for bytes in [&b""[..], b"hello", &[0; BYTES], &[0; 200]] {
             let (a, b) = pair();
             let _ = rustix::io::write(&a, bytes);

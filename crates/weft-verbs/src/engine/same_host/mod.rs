@@ -47,7 +47,7 @@ pub(super) enum Change {
     Down(LinkId),
 }
 
-/// The processes of this host with which this one communicates, or may.
+/// The processes of this host with which this one communicates or may communicate.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     port: u16,
@@ -112,17 +112,20 @@ impl Neighbours {
         })
     }
 
-    /// Readable when there is something to [`Self::service`], or a neighbour has written to a sleeper.
+    /// Returns the descriptor that is readable when [`Self::service`] has work, or when a neighbour has written and
+    /// this process sleeps.
     pub(super) fn watch(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Returns the descriptors that a child of fork must close: it would hide its parent's end from neighbours.
+    /// Returns the descriptors that a child of fork must close: an open one would hide its parent's end from
+    /// neighbours.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listener.iter().map(AsFd::as_fd)
     }
 
-    /// Returns the link that leads to a peer, if it is a neighbour. Asks it once, and waits for its answer.
+    /// Returns the link that leads to a peer, if it is a neighbour. Asks it once, and waits for its answer, for
+    /// [`ANSWER_TIME`] at most.
     pub(super) fn meet(&mut self, peer: SocketAddr) -> Option<LinkId> {
         self.listener.as_ref()?;
         let now = Clock.now();
@@ -143,7 +146,7 @@ impl Neighbours {
         if let Some(link) = self.link_with(port) {
             return Some(link);
         }
-        let socket = greeting::ask(port)?;
+        let socket = greeting::connect(port)?;
         let (segment, file) = Segment::make().ok()?;
         greeting::send(&socket, self.port, &[file.as_fd(), self.doorbell.as_fd()])?;
         self.asked = Some(port);
@@ -202,7 +205,7 @@ impl Neighbours {
                     let socket = self.pending_peers.swap_remove(index);
                     let _ = epoll::delete(&self.watch, &socket);
                     if self.asked == Some(greeting.port) && self.port < greeting.port {
-                        // It must wait, and not give up, until it has answered this process's request.
+                        // The peer must wait, and not give up, until it has answered this process's request.
                         self.deferred.push(socket);
                         continue;
                     }
@@ -247,8 +250,8 @@ impl Neighbours {
         if self.listener.is_none() {
             return;
         }
-        let mut last_received = [PollFd::new(&self.watch, PollFlags::IN)];
-        if !matches!(poll(&mut last_received, Some(&timespec(Duration::ZERO))), Ok(1)) {
+        let mut watched = [PollFd::new(&self.watch, PollFlags::IN)];
+        if !matches!(poll(&mut watched, Some(&timespec(Duration::ZERO))), Ok(1)) {
             return;
         }
         self.accept_pending();
@@ -282,18 +285,18 @@ impl Neighbours {
         self.channels.iter().any(Channel::has_records)
     }
 
-    /// Passes the packets from neighbour number `index`, at most `most`, to `take`, with their source address. Returns
-    /// their number.
+    /// Passes at most `max` packets from neighbour number `index` to `take`, with their source address. Returns their
+    /// number.
     pub(super) fn receive(
         &mut self,
         index: usize,
-        most: usize,
+        max: usize,
         mut take: impl FnMut(&Arrived<'_>),
     ) -> usize {
         let Self { channels, addresses, .. } = self;
         let channel = &mut channels[index];
         let mut taken = 0;
-        while taken < most
+        while taken < max
             && let Some(unread) = channel.peek()
         {
             taken += 1;
@@ -423,7 +426,8 @@ mod tests {
 
     const HERE: [u8; 4] = [127, 0, 0, 1];
 
-    /// Asks the process with a port, then handles the consequences. Returns the link, and the changes.
+    /// Asks the process with a port, then handles the consequences. Returns the link, the changes and the number of
+    /// channels.
     fn meet(own: u16, other: u16, at_once: &Barrier) -> (Option<LinkId>, Vec<Change>, usize) {
         let mut neighbours = Neighbours::open(own, vec![HERE.into()]).unwrap();
         at_once.wait();
@@ -431,18 +435,18 @@ mod tests {
         at_once.wait();
         (0..2).for_each(|_| neighbours.service());
         at_once.wait();
-        let mut change = Vec::new();
+        let mut changes = Vec::new();
         neighbours.service();
-        while let Some(changes) = neighbours.poll_change() {
-            change.push(changes);
+        while let Some(change) = neighbours.poll_change() {
+            changes.push(change);
         }
         let channels = neighbours.len();
         at_once.wait();
-        (link, change, channels)
+        (link, changes, channels)
     }
 
     #[test]
-    fn who_ask_each_other_at_once_agree_on_one_link() {
+    fn two_processes_that_ask_each_other_at_once_agree_on_one_link() {
         for round in 0..40 {
             let (low, high) = (61_000 + 2 * round, 61_001 + 2 * round);
             let at_once = Barrier::new(2);
@@ -450,9 +454,9 @@ mod tests {
                 let other = scope.spawn(|| meet(high, low, &at_once));
                 [meet(low, high, &at_once), other.join().unwrap()]
             });
-            for (link, change, channels) in ends {
+            for (link, changes, channels) in ends {
                 let link = link.expect("the other answers");
-                assert_eq!((change, channels), (vec![Change::Up(link)], 1), "round {round}");
+                assert_eq!((changes, channels), (vec![Change::Up(link)], 1), "round {round}");
             }
         }
     }

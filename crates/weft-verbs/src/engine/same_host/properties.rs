@@ -178,7 +178,7 @@ impl Reading<'_> {
             assert_eq!(payload.len(), usize::from(record.payload_len));
             self.last_received = Some((record.from, record.to));
             self.parsed = true;
-            stays(record, &payload);
+            assert_round_trip(record, &payload);
         }
         self.reader.pass(len);
         self.at += len as u64;
@@ -187,7 +187,7 @@ impl Reading<'_> {
 }
 
 /// Writes a record into another ring and parses it again.
-fn stays(record: &Record<'_>, payload: &[u8]) {
+fn assert_round_trip(record: &Record<'_>, payload: &[u8]) {
     let transmit = Transmit {
         to: (record.to, 1).into(),
         link: None,
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn no_neighbour_that_lies_of_what_it_read_breaks_a_promise() {
+    fn no_neighbour_with_a_false_read_position_breaks_a_promise() {
         assert!(taken("same_host_writer.corpus", 5_000, writer) > 250);
     }
 
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stranger_is_welcome_and_no_neighbour_is_refused() {
+    fn a_greeting_is_accepted_if_and_only_if_its_proof_is_valid() {
         let welcome = taken("greeting.corpus", 5_000, greeting);
         assert!(welcome > 20, "only {welcome} were welcome");
     }

@@ -8,7 +8,7 @@ type Pieces = Vec<libc::iovec>;
 
 /// Copies a request's bytes to or from the memory of the process with this ID. Returns `false` if not all of that
 /// exists; a part may have been copied.
-pub(super) fn carry_out(pid: i32, request: &Reach<'_>) -> bool {
+pub(super) fn execute(pid: i32, request: &Reach<'_>) -> bool {
     let Ok(address) = usize::try_from(request.address) else { return false };
     let Some(local) = pieces(request.local) else { return false };
     let len = request.length as usize;
@@ -67,12 +67,12 @@ mod tests {
         let lease = LeaseId { link: LinkId(0), number: 0 };
         let Place { address, len: length, .. } = there;
         let pid = i32::try_from(std::process::id()).unwrap();
-        carry_out(pid, &Reach { lease, address, length, writes, local })
+        execute(pid, &Reach { lease, address, length, writes, local })
     }
 
     /// Memory of this process, accessed like another's.
     #[test]
-    fn bytes_are_copied_either_way_and_what_is_not_there_is_not() {
+    fn bytes_are_copied_in_both_directions_and_unmapped_memory_is_refused() {
         let (mut here, mut there) = (*b"hello, world", [0; 12]);
         let (start, end) = here.split_at_mut(5);
         let places = [place(end), place(start)];

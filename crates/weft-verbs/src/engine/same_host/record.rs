@@ -12,7 +12,9 @@ use super::super::memory::{self, Payload};
 /// The offset of the shape: a word whose bits mark the parts of the record, and the length of the headers if they are
 /// encoded as on the wire.
 const SHAPE: usize = 4;
+/// The offset of the payload's length, bytes.
 const PAYLOAD_LEN: usize = 6;
+/// The offset of the parts that the shape marks.
 const REST: usize = 8;
 
 /// The headers are the fields of a data packet, word by word; nearly all records have this form.
@@ -21,12 +23,13 @@ const IN_WORDS: u16 = 1 << 15;
 const IN_PIECES: u16 = 1 << 14;
 /// The source and destination follow: they differ from the record before, which is rare.
 const ADDRESSED: u16 = 1 << 13;
-/// The connection of the reader whose packets the writer has placed follows, and the last one placed.
+/// An acknowledgement follows: the reader's connection id and the PSN base, of packets that the writer has placed.
 const ACKNOWLEDGES: u16 = 1 << 12;
 /// The address and key of the peer's memory follow, as for all but a SEND.
 const PLACED: u16 = 1 << 11;
 /// The record has immediate data.
 const IMMEDIATE: u16 = 1 << 10;
+/// The bits of the length of headers that are encoded as on the wire.
 const LENGTH: u16 = IMMEDIATE - 1;
 
 /// Number of words of a data packet's headers, and of the optional parts: the position in a message of several packets,
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_comes_out_as_it_went_in() {
+    fn a_packet_is_parsed_as_it_was_written() {
         let expected = transmit("10.0.0.1:5", 5);
         through(
             &expected,
@@ -399,7 +402,7 @@ mod tests {
 
     /// Headers of an atomic, and those without memory, are encoded as on the wire.
     #[test]
-    fn headers_that_are_not_in_words_come_out_as_they_went_in() {
+    fn headers_encoded_as_on_the_wire_are_parsed_as_they_were_written() {
         let operands = Some(AtomicOperands { swap_or_add: 1, compare: u64::MAX });
         let atomic = Transmit {
             rdma: Some(RdmaHeader { operands, ..RdmaHeader::default() }),
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_and_an_acknowledgement_are_one_cache_line_where_addresses_are_known() {
+    fn a_short_payload_with_an_acknowledgement_fits_a_cache_line_once_addresses_are_known() {
         let mut bytes = vec![0_u64; RING_BYTES / 8];
         // SAFETY: the memory lives as long as both ends.
         let memory =
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn records_changed_anywhere_are_parsed_or_refused_and_nothing_else() {
+    fn a_record_changed_anywhere_is_parsed_or_refused() {
         let packet = transmit("10.0.0.1:5", 100);
         for at in 0..MAX_HEAD_LEN {
             for value in [0, 1, 0x7f, 0xff] {

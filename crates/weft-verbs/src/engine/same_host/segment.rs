@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cannot_shrink_is_taken() {
+    fn only_a_sealed_segment_of_this_size_is_accepted() {
         let (_, file) = Segment::make().unwrap();
         assert!(Segment::take(&file).is_ok());
         assert!(rustix::fs::ftruncate(&file, 0).is_err());

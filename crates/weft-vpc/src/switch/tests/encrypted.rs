@@ -118,7 +118,7 @@ fn a_host_that_speaks_only_vxlan_delays_no_other_host() {
     let mut hosts = hosts([InClear::Unable, InClear::Any], true);
     hosts.add_third();
     hosts.encrypt(2, InClear::Unable);
-    hosts.deaf = Some(1);
+    hosts.plain_host = Some(1);
     broadcast(&mut hosts, 0, 0);
     assert!(hosts.run(Duration::from_millis(100), |hosts| hosts.seen(2) == [0]));
     assert!(hosts.seen(1).is_empty() && !hosts.hosts[0].tenants.holds_nothing());

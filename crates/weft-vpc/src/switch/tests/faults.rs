@@ -48,7 +48,7 @@ fn when_every_path_is_dead_frames_go_plain_until_the_peer_answers_again() {
 }
 
 #[test]
-fn a_port_that_goes_gives_everything_back() {
+fn a_removed_port_releases_all_frames() {
     let mut hosts = Hosts::new();
     hosts.fate = Box::new(|_, _| Fate::After(Duration::from_millis(1)));
     hosts.send_numbers(0, 0..400, 3_000);

@@ -153,7 +153,7 @@ pub(super) struct Hosts {
     /// `true` if all hosts but the first speak only VXLAN.
     pub(super) only_plain: bool,
     /// A host that speaks only VXLAN.
-    pub(super) deaf: Option<usize>,
+    pub(super) plain_host: Option<usize>,
     /// `true` if the link marks every packet (CE).
     pub(super) marks: bool,
     rng: Rng,
@@ -180,7 +180,7 @@ impl Hosts {
             hosts,
             fate: Box::new(|_, _| Fate::After(Duration::from_micros(20))),
             only_plain: false,
-            deaf: None,
+            plain_host: None,
             marks: false,
             rng: Seed(5).rng(),
             wire: BTreeMap::new(),
@@ -238,10 +238,10 @@ impl Hosts {
         }
     }
 
-    fn put_on_wire(&mut self, from: usize, to: usize, path: u16, what: OnWire) {
+    fn put_on_wire(&mut self, from: usize, to: usize, path: u16, content: OnWire) {
         if let Fate::After(delay) = (self.fate)(&mut self.rng, path) {
             self.sequence += 1;
-            self.wire.insert((self.now + delay, self.sequence), (from, to, what));
+            self.wire.insert((self.now + delay, self.sequence), (from, to, content));
         }
     }
 
@@ -258,8 +258,8 @@ impl Hosts {
             switch.poll_burst(self.now, usize::MAX, &mut packet, |leaves| {
                 let mut payload = vec![0; usize::from(leaves.payload_len())];
                 leaves.read(tenants, &mut payload);
-                let what = OnWire::Weft(leaves.vni, *leaves.packet, payload);
-                leaving.push_back((leaves.departure.to, leaves.departure.path.0, what));
+                let content = OnWire::Weft(leaves.vni, *leaves.packet, payload);
+                leaving.push_back((leaves.departure.to, leaves.departure.path.0, content));
             });
             while let Some(plain) = switch.poll_plain() {
                 let mut frame = vec![0; plain.len as usize];
@@ -273,9 +273,9 @@ impl Hosts {
                 }
                 if let Some(keys) = plain.under {
                     self.sealed_frames += 1;
-                    let theirs = self.accepted[&(end, keys.connection)];
-                    let what = OnWire::Sealed(theirs, plain.vni, ethernet);
-                    leaving.push_back((plain.to[0], 0, what));
+                    let peer_connection = self.accepted[&(end, keys.connection)];
+                    let content = OnWire::Sealed(peer_connection, plain.vni, ethernet);
+                    leaving.push_back((plain.to[0], 0, content));
                     continue;
                 }
                 self.plain_frames += 1;
@@ -283,23 +283,23 @@ impl Hosts {
                     leaving.push_back((to, 0, OnWire::Plain(plain.vni, ethernet.clone())));
                 }
             }
-            for (to, path, what) in leaving {
-                self.put_on_wire(end, Self::end_of(to), path, what);
+            for (to, path, content) in leaving {
+                self.put_on_wire(end, Self::end_of(to), path, content);
             }
         }
     }
 
-    fn arrive(&mut self, from: usize, to: usize, what: OnWire) {
+    fn arrive(&mut self, from: usize, to: usize, content: OnWire) {
         let both_encrypt = self.encrypts(from) && self.encrypts(to);
         let Host { switch, tenants } = &mut self.hosts[to];
-        match what {
+        match content {
             OnWire::Sealed(connection, vni, ethernet) => {
                 switch.handle_sealed(self.now, connection, vni, &ethernet, tenants);
             }
             OnWire::Plain(vni, ethernet) => {
                 switch.handle_plain(self.now, host(from), vni, &ethernet, tenants);
             }
-            OnWire::Weft(..) if self.only_plain && to != 0 || self.deaf == Some(to) => {}
+            OnWire::Weft(..) if self.only_plain && to != 0 || self.plain_host == Some(to) => {}
             OnWire::Weft(vni, packet, payload) => {
                 let arrival = Arrival {
                     from: host(from),
@@ -340,8 +340,8 @@ impl Hosts {
             };
             self.now = self.now.max(next);
             while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-                let (_, (from, to, what)) = self.wire.pop_first().expect("checked just now");
-                self.arrive(from, to, what);
+                let (_, (from, to, content)) = self.wire.pop_first().expect("checked just now");
+                self.arrive(from, to, content);
             }
         }
     }

@@ -77,10 +77,10 @@ fn a_forged_announcement_moves_no_machine() {
     // A forged frame also does not move an address that a machine announced on its connection to another
     // machine.
     let address = [10, 0, 0, 2].into();
-    let mut said = [0; VirtioNetHeader::LEN].to_vec();
-    said.extend(announcement(mac(2), 2));
-    said[12..18].copy_from_slice(&mac(1).0);
-    hosts.send(1, PORT, said);
+    let mut announced = [0; VirtioNetHeader::LEN].to_vec();
+    announced.extend(announcement(mac(2), 2));
+    announced[12..18].copy_from_slice(&mac(1).0);
+    hosts.send(1, PORT, announced);
     assert!(hosts.run(LIMIT, |hosts| hosts.hosts[1].tenants.holds_nothing()));
     let known = |hosts: &mut Hosts| {
         let now = hosts.now;

@@ -43,7 +43,7 @@ pub(super) fn all_released(hosts: &Hosts) -> bool {
 }
 
 #[test]
-fn what_the_receivers_list_denies_is_acknowledged_and_not_sent_again() {
+fn frames_that_the_receivers_list_denies_are_acknowledged_and_not_retransmitted() {
     let mut hosts = Hosts::new();
     hosts.hosts[1].switch.set_acl(PORT, Some(acl(&["deny ingress udp to any port 53"])));
     for number in 0..100 {
@@ -59,7 +59,7 @@ fn what_the_receivers_list_denies_is_acknowledged_and_not_sent_again() {
 }
 
 #[test]
-fn what_the_senders_list_denies_does_not_leave() {
+fn frames_that_the_senders_list_denies_do_not_leave() {
     let mut hosts = Hosts::new();
     hosts.hosts[0].switch.set_acl(PORT, Some(acl(&["deny egress udp to any port 53"])));
     hosts.send(0, PORT, datagram(53, 10));
@@ -103,7 +103,7 @@ fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
 }
 
 #[test]
-fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
+fn frames_above_the_receivers_rate_are_not_retransmitted_and_slow_the_sender() {
     for (congestion, most) in MARK_SENSITIVE {
         let (seen, allowed) = send_to_limited(congestion);
         let offered = FRAMES * 100 / allowed;
@@ -138,7 +138,7 @@ fn a_mark_on_the_way_reaches_a_tenant_that_is_ecn_capable() {
 }
 
 #[test]
-fn what_exceeds_the_senders_rate_does_not_leave() {
+fn frames_above_the_senders_rate_do_not_leave() {
     let mut hosts = Hosts::new();
     let rate = Limit { rate: BitRate::bps(1_000_000), ..Limit::default() };
     let now = hosts.now;
@@ -169,7 +169,7 @@ fn address_resolution_is_answered_on_the_host() {
 }
 
 #[test]
-fn what_is_sent_from_another_address_does_not_leave() {
+fn frames_from_another_address_do_not_leave() {
     let mut hosts = Hosts::new();
     let guard = |source: &str| Some(SourceGuard::new(vec![source.parse().unwrap()]));
     assert!(hosts.hosts[0].switch.set_sources(PORT, guard("10.0.0.1")));
@@ -217,15 +217,15 @@ fn a_reply_passes_the_group_that_its_request_passed() {
 }
 
 #[test]
-fn what_a_group_refuses_is_counted_by_why() {
+fn frames_that_a_group_refuses_are_counted_by_reason() {
     let mut hosts = Hosts::new();
     let group = SecurityGroupConfig {
         name: "client".into(),
         members: Vec::new(),
         rules: vec!["allow egress udp to any".parse().unwrap()],
     };
-    let few = ConnectionsConfig { most: 0, ..ConnectionsConfig::default() };
-    let groups = SecurityGroups::new(&[group], &Sets::new(), few, (1, 2)).unwrap();
+    let no_connections = ConnectionsConfig { most: 0, ..ConnectionsConfig::default() };
+    let groups = SecurityGroups::new(&[group], &Sets::new(), no_connections, (1, 2)).unwrap();
     hosts.hosts[0].switch.set_groups(PORT, Some(groups));
     hosts.send(0, PORT, datagram(53, 10));
     // The second fragment of a packet (RFC 791) whose first fragment has not passed.
@@ -245,7 +245,7 @@ fn what_a_group_refuses_is_counted_by_why() {
 }
 
 #[test]
-fn a_super_frame_counts_as_what_it_is_cut_into_whatever_its_header_hints() {
+fn a_super_frame_counts_as_its_packets_regardless_of_its_header() {
     let mut hosts = Hosts::new();
     let limit = Limit {
         frames_per_second: NonZeroU64::new(1),

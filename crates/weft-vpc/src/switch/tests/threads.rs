@@ -194,22 +194,22 @@ impl Threads {
             switch.handle_handover(self.now, handover, tenants);
             assert!(switch.poll_handover().is_none(), "it was handed over twice");
         }
-        for what in leaving {
+        for content in leaving {
             let lost = self.one_in > 0
-                && matches!(what, OnWire::Weft(..))
+                && matches!(content, OnWire::Weft(..))
                 && self.rng.below(self.one_in) == 0;
             if !lost {
                 self.sequence += 1;
                 let delay = Duration::from_nanos(20_000 + self.rng.below(50_000));
-                self.wire.insert((self.now + delay, self.sequence), (end, 1 - end, what));
+                self.wire.insert((self.now + delay, self.sequence), (end, 1 - end, content));
             }
         }
     }
 
-    fn arrive(&mut self, from: usize, to: usize, what: OnWire) {
+    fn arrive(&mut self, from: usize, to: usize, content: OnWire) {
         let count = self.threads[to].len() as u64;
         let any = self.rng.below(count) as usize;
-        let at = match (&what, self.steering) {
+        let at = match (&content, self.steering) {
             (OnWire::Weft(_, packet, _), Steering::ByConnection) => {
                 let cid = match packet {
                     Packet::Data(header, _) => header.destination_cid,
@@ -222,7 +222,7 @@ impl Threads {
             _ => any,
         };
         let Host { switch, tenants } = &mut self.threads[to][at];
-        match what {
+        match content {
             OnWire::Plain(vni, ethernet) => {
                 switch.handle_plain(self.now, host(from), vni, &ethernet, tenants);
             }
@@ -252,8 +252,8 @@ impl Threads {
             };
             self.now = self.now.max(next);
             while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-                let (_, (from, to, what)) = self.wire.pop_first().expect("checked just now");
-                self.arrive(from, to, what);
+                let (_, (from, to, content)) = self.wire.pop_first().expect("checked just now");
+                self.arrive(from, to, content);
             }
         }
     }
@@ -274,10 +274,10 @@ fn exchange(seed: u64, counts: [u8; 2], steering: Steering) -> Threads {
     let mut all = Threads::new(seed, counts, steering);
     all.one_in = 40;
     let mut rng = Seed(seed).child("frames", 0).rng();
-    let everybody: Vec<Name> = names().collect();
+    let all_names: Vec<Name> = names().collect();
     let mut expected: BTreeMap<(Name, Name), Vec<u32>> = BTreeMap::new();
     for number in 0..400 {
-        let from = everybody[rng.below(everybody.len() as u64) as usize];
+        let from = all_names[rng.below(all_names.len() as u64) as usize];
         let others: Vec<Name> = names().filter(|name| name.1 == from.1 && *name != from).collect();
         if rng.below(10) == 0 {
             all.send(from, MacAddr::BROADCAST, number);
@@ -433,30 +433,30 @@ fn forged_ids_of_threads_that_are_not_there_do_no_harm() {
 }
 
 #[test]
-fn a_port_that_went_is_no_longer_found_elsewhere() {
+fn a_removed_port_is_no_longer_found_by_other_threads() {
     let mut all = Threads::new(2, [2, 2], Steering::ByConnection);
-    let (from, gone) = ((0, RED, 0), (0, RED, 1));
-    let other = 1 - all.owner[&gone];
+    let (from, removed) = ((0, RED, 0), (0, RED, 1));
+    let other = 1 - all.owner[&removed];
     all.owner.insert(from, other);
-    // The port moves to the thread that does not have `gone`.
+    // The port moves to the thread that does not have `removed`.
     for at in 0..2 {
         let Host { switch, tenants } = &mut all.threads[0][at];
         switch.remove_port(all.now, port(from), tenants);
         switch.set_elsewhere(port(from), None);
     }
     all.add(from);
-    all.send(from, address(gone), 1);
-    assert!(all.run(LIMIT, |all| all.seen(gone) == [1]));
-    let seen = all.seen(gone);
+    all.send(from, address(removed), 1);
+    assert!(all.run(LIMIT, |all| all.seen(removed) == [1]));
+    let seen = all.seen(removed);
     for own in &mut all.threads[0] {
-        own.switch.set_elsewhere(port(gone), None);
-        own.switch.remove_port(all.now, port(gone), &mut own.tenants);
+        own.switch.set_elsewhere(port(removed), None);
+        own.switch.remove_port(all.now, port(removed), &mut own.tenants);
     }
     let before = all.total(|switch| switch.handed_over().frames);
-    all.send(from, address(gone), 2);
+    all.send(from, address(removed), 2);
     // The destination is unknown: the frame goes to all ports, and the removed one is not among them.
     all.run(LIMIT, |_| false);
-    assert_eq!(all.seen(gone), seen);
+    assert_eq!(all.seen(removed), seen);
     assert!(all.total(|switch| switch.handed_over().frames) > before);
 }
 

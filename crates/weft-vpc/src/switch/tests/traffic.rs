@@ -107,7 +107,7 @@ fn both_ends_may_request_at_once() {
 }
 
 #[test]
-fn a_tenant_without_room_gets_everything_in_the_end() {
+fn a_tenant_without_room_receives_every_frame_later() {
     let mut hosts = Hosts::new();
     hosts.hosts[1].tenants.room.insert(PORT, 3);
     hosts.fate = bad_link(100, Duration::from_micros(300));
@@ -147,7 +147,7 @@ fn a_network_without_reliability_is_a_plain_vxlan() {
 }
 
 #[test]
-fn broadcast_reaches_every_port_of_the_network_and_teaches_where_its_sender_is() {
+fn a_broadcast_reaches_every_port_of_the_network_and_its_senders_place_is_learned() {
     let mut hosts = Hosts::new();
     for host in &mut hosts.hosts {
         host.switch.table(RED).set_mac(mac(1), None);
@@ -156,7 +156,7 @@ fn broadcast_reaches_every_port_of_the_network_and_teaches_where_its_sender_is()
     hosts.send(0, PORT, frame(mac(1), MacAddr::BROADCAST, 0, 60));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0]));
     assert_eq!(hosts.plain_frames, 1);
-    // The reply's destination is known, and the reply teaches the other direction.
+    // The reply's destination is known, and the other direction is learned from the reply.
     hosts.send(1, PORT, frame(mac(2), mac(1), 1, 60));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [1]));
     hosts.send(0, PORT, frame(mac(1), mac(2), 2, 60));

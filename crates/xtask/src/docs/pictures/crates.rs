@@ -1,4 +1,4 @@
-//! The crates by layer, and which use which. A line that follows from others is left out.
+//! The picture of the crates by layer with their dependencies. A dependency that follows from others has no line.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use super::svg::{HEIGHT, Picture};
 use crate::layers::InLayer;
 
 const WIDTH: u32 = 1_000;
-/// Left edge of the boxes of a layer; its name stands before them.
+/// Left edge of the boxes of a layer, to the right of the layer's name.
 const LEFT: u32 = 84;
-/// From one layer's boxes to the next layer's.
+/// Vertical distance between the boxes of one layer and those of the next.
 const LAYER: u32 = HEIGHT + 54;
 
 /// Returns the picture of layers, the highest first.
@@ -53,6 +53,7 @@ pub(super) fn render(layers: &[InLayer]) -> String {
     picture.finish()
 }
 
+/// Draws the line of a dependency between two boxes, each with its left edge, upper edge and width.
 fn draw(
     picture: &mut Picture,
     (x1, y1, width1): (u32, u32, u32),
@@ -64,7 +65,7 @@ fn draw(
     } else if y1 > y2 {
         picture.line((middle1, y1), (middle2, y2 + HEIGHT), true);
     } else {
-        // Sideways, from the nearer side, around the boxes between.
+        // A line within a layer runs below the boxes between its ends.
         let below = y1 + HEIGHT + 6;
         picture.line((middle1, y1 + HEIGHT), (middle1, below), false);
         picture.line((middle1, below), (middle2, below), false);
@@ -72,7 +73,7 @@ fn draw(
     }
 }
 
-/// Returns `true` if another crate that is used uses `other`, directly or not.
+/// Returns `true` if another crate of `used` depends on `other`, directly or through others.
 fn follows(uses: &BTreeMap<&str, &[String]>, used: &[String], other: &str) -> bool {
     used.iter().filter(|it| *it != other).any(|it| reaches(uses, it, other))
 }
@@ -82,7 +83,7 @@ fn reaches(uses: &BTreeMap<&str, &[String]>, from: &str, to: &str) -> bool {
     used.iter().any(|it| it == to || reaches(uses, it, to))
 }
 
-/// All are called `weft-…`.
+/// Returns a crate's name without the prefix `weft-`.
 fn short(name: &str) -> &str {
     name.strip_prefix("weft-").unwrap_or(name)
 }

@@ -1,5 +1,5 @@
-//! A packet's way through files, downward as it is sent and upward as it is received, in the order of ARCHITECTURE.md's
-//! table.
+//! The picture of a packet's way through files, downward when it is sent and upward when it is received, in the order
+//! of ARCHITECTURE.md's table.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::svg::{HEIGHT, Picture};
 
-/// A step of the way: what happens, and the files that do it, from `crates/`.
+/// A step of the way: its name, and the paths of the files that do it, from `crates/`.
 struct Step {
     name: &'static str,
     out: &'static [&'static str],
@@ -28,7 +28,7 @@ const STEPS: &[Step] = &[
     Step { name: "or simulated", out: &["weft-sim/src/world/packets.rs", "weft-sim/src/nic.rs"], back: &["weft-sim/src/fabric/plain.rs", "weft-sim/src/world/packets.rs"] },
 ];
 
-/// Columns: files outward, what happens, files backward.
+/// Widths of the columns: the files of the way out and of the way in, and between them the names of the steps.
 const COLUMN: u32 = 400;
 const MIDDLE: u32 = 200;
 const WIDTH: u32 = 2 * COLUMN + MIDDLE;
@@ -38,7 +38,7 @@ const GAP: u32 = 12;
 /// Returns the picture.
 ///
 /// # Errors
-/// The files that do not exist.
+/// Returns the files that do not exist.
 pub(super) fn render(root: &Path) -> Result<String> {
     let files = STEPS.iter().flat_map(|step| step.out.iter().chain(step.back));
     let missing = files.filter(|file| !root.join("crates").join(file).exists());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_stand_in_architecture() {
+    fn architecture_has_every_file_of_the_steps() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
         for file in STEPS.iter().flat_map(|step| step.out.iter().chain(step.back)) {

@@ -1,5 +1,5 @@
-//! As much of SVG as the pictures need. Boxes have a fill of their own and lines are grey, so that a page may be light or
-//! dark.
+//! A writer of the part of SVG that the pictures need. Boxes have a fill and lines are grey, so that pictures are
+//! readable on light and on dark pages.
 
 use std::fmt::Write as _;
 
@@ -29,13 +29,13 @@ impl Picture {
         Self { width, height, title, lines: String::new(), boxes: String::new() }
     }
 
-    /// Returns how wide a box of this text is.
+    /// Returns the width of a box around `text`, in pixels.
     pub(super) fn width_of(text: &str) -> u32 {
         let letters = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
         letters.saturating_mul(LETTER) + 14
     }
 
-    /// Draws a box around a text, from its upper left corner.
+    /// Draws a box around a text; `(x, y)` is its upper left corner.
     pub(super) fn labelled_box(&mut self, class: &str, (x, y): (u32, u32), width: u32, text: &str) {
         let (middle, line) = (x + width / 2, y + HEIGHT / 2);
         let rect = format!(
@@ -45,13 +45,13 @@ impl Picture {
             .expect("a string takes it");
     }
 
-    /// Writes a text from its left end, halfway up its line.
+    /// Writes a text without a box; `(x, y)` is its left end, at half of its height.
     pub(super) fn note(&mut self, (x, y): (u32, u32), text: &str) {
         writeln!(self.boxes, r#"<text class="note" x="{x}" y="{y}">{}</text>"#, escape(text))
             .expect("a string takes it");
     }
 
-    /// Draws a line below all boxes, with a head at its end where it is an arrow.
+    /// Draws a line that all boxes cover, with a head at its end if it is an arrow.
     pub(super) fn line(&mut self, from: (u32, u32), to: (u32, u32), arrow: bool) {
         let head = if arrow { r#" marker-end="url(#head)""# } else { "" };
         let ((x1, y1), (x2, y2)) = (from, to);
@@ -59,7 +59,7 @@ impl Picture {
             .expect("a string takes it");
     }
 
-    /// Returns the picture as a file.
+    /// Returns the text of the SVG file.
     pub(super) fn finish(self) -> String {
         let Self { width, height, title, lines, boxes } = self;
         let head = r##"<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" style="fill:#7d8790;stroke:none"/></marker>"##;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_escaped_and_lines_lie_below_boxes() {
+    fn texts_are_escaped_and_boxes_cover_lines() {
         let mut picture = Picture::new(10, 10, "t");
         picture.labelled_box("file", (0, 0), 20, "<name>");
         picture.line((0, 0), (5, 5), true);

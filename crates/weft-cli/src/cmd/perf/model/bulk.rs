@@ -8,14 +8,14 @@ const SIZE: u32 = 1 << 20;
 
 pub(super) struct Model {
     size: u32,
-    /// Free places on channels, each for one more message.
+    /// Channels that may carry one more message; a channel is listed once for each such message.
     free: Vec<u32>,
 }
 
 impl Model {
     pub(super) fn new(shape: &Shape) -> Self {
-        let places = (0..shape.outstanding).flat_map(|_| 0..shape.channels);
-        Self { size: shape.size.unwrap_or(SIZE), free: places.collect() }
+        let slots = (0..shape.outstanding).flat_map(|_| 0..shape.channels);
+        Self { size: shape.size.unwrap_or(SIZE), free: slots.collect() }
     }
 }
 
@@ -29,7 +29,7 @@ impl super::Model for Model {
         Some(Call { due: at, channel, request: self.size, response: 0, class: 0 })
     }
 
-    fn answered(&mut self, call: &Call, _: Duration) -> Option<(usize, Duration)> {
+    fn on_response(&mut self, call: &Call, _: Duration) -> Option<(usize, Duration)> {
         self.free.push(call.channel);
         None
     }

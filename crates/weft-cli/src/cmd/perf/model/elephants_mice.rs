@@ -10,11 +10,14 @@ const ELEPHANT: u32 = 4 << 20;
 const MOUSE: u32 = 256;
 
 pub(super) struct Model {
+    /// Bytes of an elephant.
     elephant: u32,
+    /// Number of elephants that may start now.
     may_start: u32,
     mice: Arrivals,
     channels: u32,
-    next: u32,
+    /// The channel of the last mouse, before the limit to existing channels.
+    last: u32,
 }
 
 impl Model {
@@ -24,7 +27,7 @@ impl Model {
             may_start: shape.outstanding,
             mice: Arrivals::new(shape.rate),
             channels: shape.channels,
-            next: 0,
+            last: 0,
         }
     }
 }
@@ -46,8 +49,8 @@ impl super::Model for Model {
             });
         }
         let due = self.mice.take(at, rng)?;
-        self.next = self.next % self.channels.saturating_sub(1).max(1) + 1;
-        let channel = self.next.min(self.channels - 1);
+        self.last = self.last % self.channels.saturating_sub(1).max(1) + 1;
+        let channel = self.last.min(self.channels - 1);
         Some(Call { due, channel, request: MOUSE, response: MOUSE, class: 1 })
     }
 
@@ -55,7 +58,7 @@ impl super::Model for Model {
         Some(self.mice.next)
     }
 
-    fn answered(&mut self, call: &Call, _: Duration) -> Option<(usize, Duration)> {
+    fn on_response(&mut self, call: &Call, _: Duration) -> Option<(usize, Duration)> {
         self.may_start += u32::from(call.class == 0);
         None
     }

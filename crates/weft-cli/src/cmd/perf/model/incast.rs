@@ -4,22 +4,23 @@ use weft_units::{Duration, Rng};
 
 use super::{Call, Shape};
 
+/// Bytes of a request, and of a response by default.
 const REQUEST: u32 = 64;
-const ANSWER: u32 = 64 << 10;
+const RESPONSE: u32 = 64 << 10;
 
 pub(super) struct Model {
-    answer: u32,
+    response: u32,
     channels: u32,
     begun: Duration,
-    /// Channels whose request is still to be sent, and responses that are still to come.
-    to_ask: u32,
-    to_come: u32,
+    /// Requests of this round that are not sent yet, and its responses that are missing.
+    unsent: u32,
+    missing: u32,
 }
 
 impl Model {
     pub(super) fn new(shape: &Shape) -> Self {
-        let answer = shape.size.unwrap_or(ANSWER);
-        Self { answer, channels: shape.channels, begun: Duration::ZERO, to_ask: 0, to_come: 0 }
+        let response = shape.size.unwrap_or(RESPONSE);
+        Self { response, channels: shape.channels, begun: Duration::ZERO, unsent: 0, missing: 0 }
     }
 }
 
@@ -29,16 +30,16 @@ impl super::Model for Model {
     }
 
     fn next(&mut self, at: Duration, _: &mut Rng) -> Option<Call> {
-        if self.to_come == 0 {
-            (self.begun, self.to_ask, self.to_come) = (at, self.channels, self.channels);
+        if self.missing == 0 {
+            (self.begun, self.unsent, self.missing) = (at, self.channels, self.channels);
         }
-        self.to_ask = self.to_ask.checked_sub(1)?;
-        let (due, response) = (self.begun, self.answer);
-        Some(Call { due, channel: self.to_ask, request: REQUEST, response, class: 0 })
+        self.unsent = self.unsent.checked_sub(1)?;
+        let (due, response) = (self.begun, self.response);
+        Some(Call { due, channel: self.unsent, request: REQUEST, response, class: 0 })
     }
 
-    fn answered(&mut self, _: &Call, at: Duration) -> Option<(usize, Duration)> {
-        self.to_come -= 1;
-        (self.to_come == 0).then(|| (1, at.saturating_sub(self.begun)))
+    fn on_response(&mut self, _: &Call, at: Duration) -> Option<(usize, Duration)> {
+        self.missing -= 1;
+        (self.missing == 0).then(|| (1, at.saturating_sub(self.begun)))
     }
 }

@@ -31,7 +31,7 @@ pub(super) trait Model {
     /// Returns the classes that calls are counted in.
     fn classes(&self) -> &'static [&'static str];
 
-    /// Returns the next call that is due by `at`.
+    /// Returns the next call that is due by `at`, since the run began.
     fn next(&mut self, at: Duration, rng: &mut Rng) -> Option<Call>;
 
     /// Returns the due time of the next call, if that does not depend on responses.
@@ -39,9 +39,9 @@ pub(super) trait Model {
         None
     }
 
-    /// Records a call's response at this time. If the model measures something longer that ends with it, returns its
-    /// class and its duration.
-    fn answered(&mut self, call: &Call, at: Duration) -> Option<(usize, Duration)>;
+    /// Records a call's response at this time, since the run began. If a longer measurement of the model ends with it,
+    /// returns the measurement's class and duration.
+    fn on_response(&mut self, call: &Call, at: Duration) -> Option<(usize, Duration)>;
 }
 
 /// Parameters of a model from the command line.
@@ -92,7 +92,9 @@ models! {
 /// A Poisson process of independent arrivals.
 #[derive(Clone, Copy, Debug)]
 struct Arrivals {
+    /// Arrivals per second.
     rate: f64,
+    /// The time of the next arrival, since the run began.
     next: Duration,
 }
 
@@ -126,31 +128,31 @@ mod tests {
     }
 
     #[test]
-    fn every_model_asks_within_bounds_and_goes_on_when_it_is_answered() {
+    fn every_model_calls_within_bounds_and_continues_after_responses() {
         for &kind in Kind::ALL {
             let (mut model, mut rng) = (kind.build(&shape()), Seed(7).child("models", 0).rng());
-            let (mut waiting, mut asked) = (Vec::new(), 0);
+            let (mut waiting, mut calls) = (Vec::new(), 0);
             for tick in 0..2_000 {
                 let at = Duration::from_micros(100 * tick);
                 while let Some(call) = model.next(at, &mut rng) {
                     assert!(call.due <= at && call.channel < 3, "{}: {call:?}", kind.name());
                     assert!(call.class < model.classes().len(), "{}: {call:?}", kind.name());
                     waiting.push(call);
-                    asked += 1;
+                    calls += 1;
                 }
                 assert!(model.due().is_none_or(|due| due > at), "{}", kind.name());
                 for call in waiting.drain(..) {
-                    if let Some((class, took)) = model.answered(&call, at) {
+                    if let Some((class, took)) = model.on_response(&call, at) {
                         assert!(class < model.classes().len() && took <= at, "{}", kind.name());
                     }
                 }
             }
-            assert!(asked >= 1_000, "{}: {asked}", kind.name());
+            assert!(calls >= 1_000, "{}: {calls}", kind.name());
         }
     }
 
     #[test]
-    fn arrivals_come_at_their_rate_whenever_they_are_looked_for() {
+    fn arrivals_have_their_rate_at_any_polling_interval() {
         let (mut arrivals, mut rng) = (Arrivals::new(50_000.0), Seed(1).child("arrivals", 0).rng());
         let mut count = 0;
         for tick in 1..=100 {

@@ -28,7 +28,7 @@ impl super::Model for Model {
         free.then_some(Call { due: at, channel: 0, request, response, class: 0 })
     }
 
-    fn answered(&mut self, _: &Call, _: Duration) -> Option<(usize, Duration)> {
+    fn on_response(&mut self, _: &Call, _: Duration) -> Option<(usize, Duration)> {
         self.busy = false;
         None
     }

@@ -43,7 +43,7 @@ impl super::Model for Model {
         Some(self.arrivals.next)
     }
 
-    fn answered(&mut self, _: &Call, _: Duration) -> Option<(usize, Duration)> {
+    fn on_response(&mut self, _: &Call, _: Duration) -> Option<(usize, Duration)> {
         None
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn load(text: &str) -> Result<f64, String> {
 /// Parses a network, and returns it with its name: a shape with the values that differ from its defaults, or a file.
 ///
 /// # Errors
-/// The text is neither.
+/// Returns an error if the text is neither.
 pub(super) fn topology(text: &str) -> Result<(String, Table)> {
     let mut parts = text.split(':');
     let kind = parts.next().unwrap_or_default();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_may_say_what_differs() {
+    fn a_shape_takes_values_that_differ_from_its_defaults() {
         let (name, table) = topology("leaf-spine:spines=4:host_rate=10Gbps").unwrap();
         assert_eq!(name, "leaf-spine:spines=4:host_rate=10Gbps");
         assert_eq!(table["spines"], Value::Integer(4));

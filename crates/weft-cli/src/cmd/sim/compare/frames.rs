@@ -5,11 +5,11 @@ use weft_report::{Frame, Values};
 use weft_sim::compare::{CONFIDENCE, METRICS, Row, Summary};
 use weft_sim::report::FlowLine;
 
-use super::Made;
+use super::Comparison;
 
 /// Returns the whole comparison except the flows.
-pub(super) fn value(made: &Made) -> Value {
-    let Made { plan, rows, .. } = made;
+pub(super) fn value(comparison: &Comparison) -> Value {
+    let Comparison { plan, rows, .. } = comparison;
     json!({
         "scenario": plan.scenario.to_string(),
         "seeds": plan.seeds,
@@ -21,7 +21,7 @@ pub(super) fn value(made: &Made) -> Value {
 
 /// Returns one row for each cell: each metric's mean over the seeds and half its confidence interval.
 pub(super) fn rows(rows: &[Row]) -> Frame {
-    let mut columns = places(rows, |_| 1);
+    let mut columns = cell_columns(rows, |_| 1);
     let estimates = |value: &dyn Fn(&Row) -> Option<weft_sim::compare::Estimate>, key: &str| {
         let all: Vec<_> = rows.iter().map(value).collect();
         let mean = |estimate: &Option<weft_sim::compare::Estimate>| {
@@ -44,9 +44,9 @@ pub(super) fn rows(rows: &[Row]) -> Frame {
 
 /// Returns one row for each run.
 pub(super) fn runs(rows: &[Row]) -> Frame {
-    let mut columns = places(rows, |row| row.runs.len());
+    let mut columns = cell_columns(rows, |row| row.runs.len());
     let runs = || rows.iter().flat_map(|row| &row.runs);
-    columns.push(("seed".into(), Values::Whole(runs().map(|run| whole(run.seed)).collect())));
+    columns.push(("seed".into(), Values::Whole(runs().map(|run| as_signed(run.seed)).collect())));
     for metric in METRICS {
         let value = |run: &Summary| run.metrics.get(metric.key).copied().unwrap_or(f64::NAN);
         columns.push((metric.key.into(), Values::Real(runs().map(value).collect())));
@@ -57,16 +57,16 @@ pub(super) fn runs(rows: &[Row]) -> Frame {
 /// Returns one row for each flow.
 pub(super) fn flows(rows: &[Row]) -> Frame {
     let count = |row: &Row| row.runs.iter().map(|run| run.flows.len()).sum();
-    let mut columns = places(rows, count);
+    let mut columns = cell_columns(rows, count);
     let runs = || rows.iter().flat_map(|row| &row.runs);
-    let seeds = runs().flat_map(|run| run.flows.iter().map(|_| whole(run.seed)));
+    let seeds = runs().flat_map(|run| run.flows.iter().map(|_| as_signed(run.seed)));
     columns.push(("seed".into(), Values::Whole(seeds.collect())));
     let each = || runs().flat_map(|run| &run.flows);
     let mut wholes = |key: &str, value: fn(&FlowLine) -> i64| {
         columns.push((key.to_owned(), Values::Whole(each().map(value).collect())));
     };
     wholes("workload", |flow| flow.workload.into());
-    wholes("tag", |flow| whole(flow.tag));
+    wholes("tag", |flow| as_signed(flow.tag));
     wholes("source", |flow| flow.source.into());
     wholes("destination", |flow| flow.destination.into());
     wholes("bytes", |flow| flow.bytes.into());
@@ -80,8 +80,8 @@ pub(super) fn flows(rows: &[Row]) -> Frame {
     Frame::new(columns)
 }
 
-/// Returns the columns that identify a row's cell, each row's repeated `times`.
-fn places(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> {
+/// Returns the columns that identify a row's cell; the values of a row are repeated `times(row)` times.
+fn cell_columns(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> {
     let repeated = || rows.iter().flat_map(|row| std::iter::repeat_n(&row.cell, times(row)));
     let topologies = repeated().map(|cell| cell.topology.clone().unwrap_or_default());
     let loads = repeated().map(|cell| cell.load.unwrap_or(f64::NAN));
@@ -94,6 +94,6 @@ fn places(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> 
 }
 
 /// Returns the same 64 bits as a signed number: seeds and tags use all of them.
-fn whole(number: u64) -> i64 {
+fn as_signed(number: u64) -> i64 {
     number.cast_signed()
 }

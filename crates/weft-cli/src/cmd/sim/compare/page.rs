@@ -5,29 +5,34 @@ use weft_report::{
 };
 use weft_sim::compare::{Bin, Estimate, Row};
 
-use super::{Made, headline, table};
+use super::{Comparison, headline, table};
 
-pub(super) fn page(made: &Made) -> Report {
-    let mut sections = vec![section("Comparison", interval(made), Body::Table(table::rows(made)))];
-    sections.extend(by_load(made));
-    let balancers = made.plan.variants.len().max(1);
-    for place in made.rows.chunks(balancers) {
-        sections.extend(of_place(&place.iter().collect::<Vec<_>>()));
+pub(super) fn page(comparison: &Comparison) -> Report {
+    let mut sections =
+        vec![section("Comparison", interval(comparison), Body::Table(table::rows(comparison)))];
+    sections.extend(by_load(comparison));
+    let balancers = comparison.plan.variants.len().max(1);
+    for cell in comparison.rows.chunks(balancers) {
+        sections.extend(cell_sections(&cell.iter().collect::<Vec<_>>()));
     }
-    sections.push(section("Balancers", "What each changes.", Body::Table(variants(made))));
+    sections.push(section("Balancers", "What each changes.", Body::Table(variants(comparison))));
     let text = "With the seeds and the balancers above, all that decides the runs.";
-    sections.push(section("Scenario", text, Body::Code(made.plan.scenario.to_string())));
-    let title = if made.name.is_empty() { "Comparison" } else { &made.name };
-    let seeds = &made.plan.seeds;
+    sections.push(section("Scenario", text, Body::Code(comparison.plan.scenario.to_string())));
+    let title = if comparison.name.is_empty() { "Comparison" } else { &comparison.name };
+    let seeds = &comparison.plan.seeds;
     let seeds = match (seeds.first(), seeds.last()) {
         (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
         (first, _) => first.map_or_else(String::new, ToString::to_string),
     };
     Report {
         title: title.to_owned(),
-        subtitle: if made.about.is_empty() { headline(made) } else { made.about.clone() },
+        subtitle: if comparison.about.is_empty() {
+            headline(comparison)
+        } else {
+            comparison.about.clone()
+        },
         facts: vec![
-            ("runs".into(), made.plan.runs().to_string()),
+            ("runs".into(), comparison.plan.runs().to_string()),
             ("seeds".into(), seeds),
             ("version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
@@ -39,22 +44,27 @@ fn section(heading: impl Into<String>, text: impl Into<String>, body: Body) -> S
     Section { heading: heading.into(), text: text.into(), body }
 }
 
-fn interval(made: &Made) -> &'static str {
-    if made.plan.seeds.len() > 1 { table::INTERVAL } else { "" }
+fn interval(comparison: &Comparison) -> &'static str {
+    if comparison.plan.seeds.len() > 1 { table::INTERVAL } else { "" }
 }
 
 /// Returns the plots of slowdown over load, one for each network.
-fn by_load(made: &Made) -> Vec<Section> {
-    let loads = made.plan.loads.len();
+fn by_load(comparison: &Comparison) -> Vec<Section> {
+    let loads = comparison.plan.loads.len();
     if loads < 2 {
         return vec![];
     }
-    let plots = made.rows.chunks(loads * made.plan.variants.len()).flat_map(|rows| {
+    let plots = comparison.rows.chunks(loads * comparison.plan.variants.len()).flat_map(|rows| {
         let of = |key: &'static str, what: &str| {
-            let names = made.plan.variants.iter().map(|variant| variant.name.as_str());
+            let names = comparison.plan.variants.iter().map(|variant| variant.name.as_str());
             let plot = Body::Ordinal(OrdinalPlot {
                 x: "load".into(),
-                places: made.plan.loads.iter().map(|&load| Unit::Share.format(load)).collect(),
+                places: comparison
+                    .plan
+                    .loads
+                    .iter()
+                    .map(|&load| Unit::Share.format(load))
+                    .collect(),
                 y: Axis::new("slowdown", Unit::Ratio),
                 series: names.map(|name| (name.to_owned(), over_loads(rows, name, key))).collect(),
             });
@@ -83,7 +93,7 @@ fn on(row: &Row) -> String {
 }
 
 /// Returns the plots of one load on one network.
-fn of_place(rows: &[&Row]) -> Vec<Section> {
+fn cell_sections(rows: &[&Row]) -> Vec<Section> {
     let load = rows[0].cell.load.map_or_else(String::new, |load| format!(", load {load}"));
     let place = format!("{load}{}", on(rows[0]));
     let heading = |text: &str| format!("{text}{place}");
@@ -150,10 +160,10 @@ fn tail(row: &Row) -> Series {
     Series::new(row.cell.balancer.clone(), points)
 }
 
-fn variants(made: &Made) -> Table {
+fn variants(comparison: &Comparison) -> Table {
     let columns = [("balancer", "balancer"), ("about", "about"), ("changes", "changes")];
     let mut table = Table::new(columns.map(|(name, key)| Column::text(name, key)).to_vec());
-    for variant in &made.plan.variants {
+    for variant in &comparison.plan.variants {
         let changes = variant.overrides.to_string().replace('\n', " ");
         table.push(vec![
             variant.name.clone().into(),

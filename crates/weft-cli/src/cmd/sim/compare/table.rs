@@ -3,7 +3,7 @@
 use weft_report::{Cell, Column, Table};
 use weft_sim::compare::{Estimate, METRICS, Metric, Row, Show, Shown};
 
-use super::Made;
+use super::Comparison;
 
 /// The explanation of ± and of "over".
 pub(super) const INTERVAL: &str = "± is half of the 95 % confidence interval of the mean over the \
@@ -11,15 +11,15 @@ pub(super) const INTERVAL: &str = "± is half of the 95 % confidence interval of
                                    first balancer's, seed by seed.";
 
 /// Returns one row for each balancer at each load on each network.
-pub(super) fn rows(made: &Made) -> Table {
+pub(super) fn rows(comparison: &Comparison) -> Table {
     let shown: Vec<&Metric> =
-        METRICS.iter().filter(|metric| is_shown(metric, &made.rows)).collect();
-    let places = places(made);
+        METRICS.iter().filter(|metric| is_shown(metric, &comparison.rows)).collect();
+    let places = places(comparison);
     let mut columns: Vec<Column> =
         places.iter().map(|(heading, ..)| Column::text(*heading, *heading)).collect();
     columns.push(Column::text("balancer", "balancer"));
-    let several = made.plan.variants.len() > 1;
-    let over = format!("over {}", made.plan.variants[0].name);
+    let several = comparison.plan.variants.len() > 1;
+    let over = format!("over {}", comparison.plan.variants[0].name);
     for metric in &shown {
         columns.push(Column::number(metric.heading, metric.key));
         if several && metric.key == "slowdown_mean" {
@@ -27,7 +27,7 @@ pub(super) fn rows(made: &Made) -> Table {
         }
     }
     let mut table = Table::new(columns);
-    for row in &made.rows {
+    for row in &comparison.rows {
         let mut cells: Vec<Cell> = places.iter().map(|(_, place)| place(row).into()).collect();
         cells.push(row.cell.balancer.clone().into());
         for metric in &shown {
@@ -51,15 +51,15 @@ pub(super) fn rows(made: &Made) -> Table {
 type Place = (&'static str, fn(&Row) -> String);
 
 /// Returns the columns of the axes that vary, besides the balancer.
-fn places(made: &Made) -> Vec<Place> {
+fn places(comparison: &Comparison) -> Vec<Place> {
     let topology: Place = ("topology", |row| row.cell.topology.clone().unwrap_or_default());
     let load: Place =
         ("load", |row| row.cell.load.map_or_else(String::new, |load| load.to_string()));
     let mut places = vec![];
-    if !made.plan.topologies.is_empty() {
+    if !comparison.plan.topologies.is_empty() {
         places.push(topology);
     }
-    if !made.plan.loads.is_empty() {
+    if !comparison.plan.loads.is_empty() {
         places.push(load);
     }
     places

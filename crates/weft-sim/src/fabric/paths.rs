@@ -7,12 +7,12 @@ use super::Fabric;
 use crate::switch::Forwarding;
 
 impl Fabric {
-    /// Returns the links that packets of this five-tuple take to `destination` from `first` on, `first` included; the
-    /// path ends at a switch that chooses otherwise or has no route.
-    pub fn way(&self, first: LinkId, tuple: &FiveTuple, destination: NodeId) -> Vec<LinkId> {
-        let mut way = vec![first];
+    /// Returns the links that packets of this five-tuple take to `destination`, `first` included. If switches do not
+    /// choose by hash alone, that is `first`; if a switch has no route, the path ends there.
+    pub fn path_of(&self, first: LinkId, tuple: &FiveTuple, destination: NodeId) -> Vec<LinkId> {
+        let mut path = vec![first];
         let base = self.hash.base(tuple);
-        let Forwarding::Ecmp(hash) = &self.forwarding else { return way };
+        let Forwarding::Ecmp(hash) = &self.forwarding else { return path };
         let mut at = self.topology.link(first).to;
         while at != destination {
             let links = self.routes.next_links(at, destination);
@@ -21,14 +21,14 @@ impl Fabric {
             }
             let switch = (at.0 - self.hosts) as usize;
             let link = links[hash.entry_of(switch, base, || *tuple, links.len())];
-            way.push(link);
+            path.push(link);
             at = self.topology.link(link).to;
         }
-        way
+        path
     }
 
     /// Returns the number of paths from a link to `destination`.
-    pub fn ways(&self, first: LinkId, destination: NodeId) -> usize {
+    pub fn path_count(&self, first: LinkId, destination: NodeId) -> usize {
         let at = self.topology.link(first).to;
         if at == destination {
             return 1;
@@ -36,7 +36,7 @@ impl Fabric {
         self.routes
             .next_links(at, destination)
             .iter()
-            .map(|&link| self.ways(link, destination))
+            .map(|&link| self.path_count(link, destination))
             .sum()
     }
 }

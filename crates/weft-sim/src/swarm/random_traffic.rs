@@ -7,52 +7,53 @@ use crate::traffic::{ChannelId, ChannelState, Notice, SendRequest, Side};
 use crate::workload::Workload;
 use crate::world::Session;
 
-/// An action on a channel, with its time.
+/// An action on the channel of a pair of hosts, with its time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deed {
+pub(super) struct TimedAction {
     pub(super) at: SimTime,
     /// Index of the pair of hosts.
     pub(super) pair: usize,
-    pub(super) what: What,
+    pub(super) action: Action,
 }
 
+/// An action on a channel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum Action {
     /// Opens the pair's channel if it is not open.
     Open,
-    Send {
-        from: Side,
-        length: u32,
-    },
+    /// Sends a message of this length, bytes, if the channel is open.
+    Send { from: Side, length: u32 },
+    /// Closes the channel if it is open.
     Close,
 }
 
-/// A script of actions.
+/// A sequence of actions, executed at their times.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Chatter {
+pub(super) struct RandomTraffic {
     pairs: Vec<(NodeId, NodeId)>,
-    deeds: Vec<Deed>,
+    actions: Vec<TimedAction>,
     /// Each pair's open channel, with the number of its unfinished messages.
     open: Vec<Option<(ChannelId, usize)>>,
+    /// Index of the next action.
     next: usize,
 }
 
-impl Chatter {
-    pub(super) fn new(pairs: Vec<(NodeId, NodeId)>, mut deeds: Vec<Deed>) -> Self {
-        deeds.sort_by_key(|deed| deed.at);
-        Self { open: vec![None; pairs.len()], pairs, deeds, next: 0 }
+impl RandomTraffic {
+    pub(super) fn new(pairs: Vec<(NodeId, NodeId)>, mut actions: Vec<TimedAction>) -> Self {
+        actions.sort_by_key(|action| action.at);
+        Self { open: vec![None; pairs.len()], pairs, actions, next: 0 }
     }
 
     /// Begins every channel with an empty message. The world serves the timers of connections that were joined without
     /// packets only after a message was sent on them.
-    pub(super) fn greet(&mut self) {
-        let opened = |deed: &Deed| matches!(deed.what, What::Open);
-        let hello = What::Send { from: Side::Opener, length: 0 };
-        let hellos = self.deeds.iter().filter(|deed| opened(deed));
-        let hellos: Vec<_> = hellos.map(|deed| Deed { what: hello, ..*deed }).collect();
-        self.deeds.extend(hellos);
+    pub(super) fn send_first_messages(&mut self) {
+        let is_open = |timed: &&TimedAction| matches!(timed.action, Action::Open);
+        let action = Action::Send { from: Side::Opener, length: 0 };
+        let messages = self.actions.iter().filter(is_open);
+        let messages: Vec<_> = messages.map(|timed| TimedAction { action, ..*timed }).collect();
+        self.actions.extend(messages);
         // The sort is stable: actions of one time keep their order.
-        self.deeds.sort_by_key(|deed| deed.at);
+        self.actions.sort_by_key(|action| action.at);
     }
 
     /// Moves all channels to the two hosts of the first, every other one in the other direction.
@@ -64,36 +65,36 @@ impl Chatter {
     }
 
     pub(super) fn closes(&self) -> bool {
-        self.deeds.iter().any(|deed| matches!(deed.what, What::Close))
+        self.actions.iter().any(|action| matches!(action.action, Action::Close))
     }
 
-    fn act(&mut self, session: &mut Session<'_>) {
-        while let Some(deed) = self.deeds.get(self.next).copied()
-            && deed.at <= session.now()
+    fn advance(&mut self, session: &mut Session<'_>) {
+        while let Some(action) = self.actions.get(self.next).copied()
+            && action.at <= session.now()
         {
             self.next += 1;
-            self.carry_out(deed, session);
+            self.execute(action, session);
         }
-        if let Some(deed) = self.deeds.get(self.next) {
-            session.wake(deed.at, 0);
+        if let Some(action) = self.actions.get(self.next) {
+            session.wake(action.at, 0);
         }
     }
 
-    fn carry_out(&mut self, deed: Deed, session: &mut Session<'_>) {
-        let open = &mut self.open[deed.pair];
-        match (deed.what, open.as_mut()) {
-            (What::Open, None) => {
-                let (from, to) = self.pairs[deed.pair];
+    fn execute(&mut self, action: TimedAction, session: &mut Session<'_>) {
+        let open = &mut self.open[action.pair];
+        match (action.action, open.as_mut()) {
+            (Action::Open, None) => {
+                let (from, to) = self.pairs[action.pair];
                 *open = Some((session.open(from, to), 0));
             }
             // The channel has just closed: the notice is still to come.
-            (What::Send { .. }, Some((channel, _))) if is_closed(*channel, session) => {}
-            (What::Send { from, length }, Some((channel, unfinished))) => {
+            (Action::Send { .. }, Some((channel, _))) if is_closed(*channel, session) => {}
+            (Action::Send { from, length }, Some((channel, unfinished))) => {
                 *unfinished += 1;
-                let (channel, tag) = (*channel, deed.pair as u64);
+                let (channel, tag) = (*channel, action.pair as u64);
                 session.send(SendRequest { channel, from, length, tag, recorded: true });
             }
-            (What::Close, Some((channel, _))) => session.close(*channel),
+            (Action::Close, Some((channel, _))) => session.close(*channel),
             // The channel has closed, or there is none to open.
             _ => {}
         }
@@ -109,14 +110,14 @@ fn is_closed(channel: ChannelId, session: &Session<'_>) -> bool {
     channel.is_none_or(|channel| channel.state == ChannelState::Closed)
 }
 
-impl Workload for Chatter {
+impl Workload for RandomTraffic {
     fn start(&mut self, session: &mut Session<'_>) {
-        self.act(session);
+        self.advance(session);
     }
 
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
-            Notice::Woken { .. } => self.act(session),
+            Notice::Woken { .. } => self.advance(session),
             Notice::Acknowledged { request } => {
                 if let Some(Some((_, unfinished))) = self.pair_of(request.channel) {
                     *unfinished -= 1;
@@ -133,6 +134,6 @@ impl Workload for Chatter {
 
     fn is_done(&self) -> bool {
         let quiet = self.open.iter().flatten().all(|(_, unfinished)| *unfinished == 0);
-        self.next == self.deeds.len() && quiet
+        self.next == self.actions.len() && quiet
     }
 }
