@@ -132,7 +132,11 @@ impl GuestSpace {
             return Some(Meaning::Doorbell(doorbell));
         }
         let block = self.iommu.get(&Block::of(address))?;
-        Some(block[usize::try_from(page % PAGES as u64).expect("a page of a block")])
+        match block[usize::try_from(page % PAGES as u64).expect("a page of a block")] {
+            // The last block may extend past the end of the memory.
+            Meaning::Memory(_) if address >= self.memory_bytes => None,
+            meaning => Some(meaning),
+        }
     }
 }
 

@@ -175,3 +175,22 @@ fn no_block_of_memory_has_a_page_of_the_io_region() {
     let beyond = pvdma.dma(GPU, first, PAGE_BYTES, &mut guest);
     assert_eq!(beyond, Err(DmaError::Pinning(MapError::NotMemory)));
 }
+
+#[test]
+fn devices_and_processors_fault_at_the_same_end_of_memory() {
+    // The last block has one page and a quarter.
+    let end = 4 * MIB + PAGE_BYTES + PAGE_BYTES / 4;
+    let mut guest = GuestSpace::new(end, DoorbellSpace::IoRegion);
+    Pvdma::new().dma(GPU, 4 * MIB, 1, &mut guest).unwrap();
+    let memory = |address| Some(Meaning::Memory(address / PAGE_BYTES));
+    for (address, target) in [
+        (4 * MIB, memory(4 * MIB)),
+        (end - 1, memory(end - 1)),
+        (end, None),
+        (4 * MIB + 2 * PAGE_BYTES, None),
+        (6 * MIB - 1, None),
+    ] {
+        let both = (guest.to_devices(address), guest.to_processors(address));
+        assert_eq!(both, (target, target), "{address:#x}");
+    }
+}
