@@ -10,7 +10,7 @@ use weft_wire::VirtioNetHeader;
 use super::incoming::{After, Claimed, Inspection};
 use super::pair::Pair;
 use super::{DropCause, Network, Place, Port};
-use crate::{Direction, Frame};
+use crate::{Direction, Frame, Offload};
 
 /// Number of a frame's first bytes that are inspected, with its virtio-net header.
 pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES;
@@ -99,13 +99,22 @@ impl Port {
         now: Instant,
     ) -> Result<(), DropCause> {
         let (virtio, _) = VirtioNetHeader::parse(header).map_err(|_| DropCause::Malformed)?;
-        let segment = u32::from(virtio.gso_size);
-        let frames = if segment == 0 { 1 } else { len.div_ceil(segment) };
-        if !self.gate.admit(Direction::Ingress, len, frames.into(), now) {
-            return Err(DropCause::RateLimited);
-        }
         let head = &ethernet[..ethernet.len().min(Frame::MIN_PARSE_BYTES)];
         let frame = Frame::parse(head, ethernet.len()).map_err(|_| DropCause::Malformed)?;
+        let frames = count_segments(&virtio, &frame)?;
+        if !self.gate.admit(Direction::Ingress, len, frames, now) {
+            return Err(DropCause::RateLimited);
+        }
         self.gate.evaluate(Direction::Ingress, &frame, head, now)
     }
+}
+
+/// Returns the number of frames into which a frame is cut, as rate limits count it. A segment size without segments
+/// counts nothing: the frame stays one.
+///
+/// # Errors
+/// The virtio-net header does not match the frame.
+pub(super) fn count_segments(virtio: &VirtioNetHeader, frame: &Frame) -> Result<u64, DropCause> {
+    let offload = Offload::check(virtio, frame).map_err(|_| DropCause::Malformed)?;
+    Ok(offload.segmentation.map_or(1, |cut| cut.count() as u64))
 }

@@ -6,10 +6,11 @@ use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use super::hello::{Hello, opcode, service_of};
+use super::inspect::count_segments;
 use super::pair::{Outgoing, Pair, State, VnicPair};
 use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
 use crate::gateway::forward;
-use crate::{Direction, Frame, GATEWAY, Offload};
+use crate::{Direction, Frame, GATEWAY};
 
 /// The token of a hello, which is no tenant's frame.
 const HELLO_TOKEN: u64 = u64::MAX;
@@ -94,8 +95,7 @@ impl super::Port {
         }
         self.gate.evaluate(Direction::Egress, frame, bytes, now)?;
         // A frame whose offload is inconsistent does not leave the host, and its segments are not counted.
-        let offload = Offload::check(virtio, frame).map_err(|_| DropCause::Malformed)?;
-        let frames = offload.segmentation.map_or(1, |cut| cut.count() as u64);
+        let frames = count_segments(virtio, frame)?;
         match self.gate.admit(Direction::Egress, frame.len, frames, now) {
             true => Ok(()),
             false => Err(DropCause::RateLimited),

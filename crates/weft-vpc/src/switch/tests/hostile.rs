@@ -5,15 +5,19 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::num::NonZeroU64;
 
 use weft_units::Duration;
 use weft_wire::{EtherType, VirtioNetHeader};
 
-use super::hosts::{Hosts, PORT, RED, mac};
+use super::hosts::{Hosts, PORT, RED, frame, mac};
 use super::policy::{acl, all_released, datagram, dropped};
 use super::traffic::bad_link;
 use crate::example::{between, udp, v4, v4_packet};
-use crate::{ConnectionsConfig, DropCause, SecurityGroupConfig, SecurityGroups, Sets, protocol};
+use crate::{
+    ConnectionsConfig, Direction, DropCause, Limit, Place, PortConfig, PortId, SecurityGroupConfig,
+    SecurityGroups, Sets, protocol,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -133,4 +137,29 @@ fn frames_are_inspected_in_the_order_of_their_flow() {
     assert_eq!(dropped(&hosts, 1, DropCause::NoFirstPart), 0);
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 400);
     assert!(hosts.hosts[0].tenants.reads_again > 0, "nothing was late");
+}
+
+#[test]
+fn a_segment_size_without_segments_counts_as_one_frame() {
+    const NEIGHBOUR: PortId = PortId(2);
+    const BURST: u64 = 25;
+    let mut hosts = Hosts::new();
+    let now = hosts.now;
+    let switch = &mut hosts.hosts[0].switch;
+    switch.set_port(NEIGHBOUR, PortConfig { vni: RED, addresses: [mac(3)].to_vec() });
+    switch.table(RED).set_mac(mac(3), Some(Place::Port(NEIGHBOUR)));
+    let limit = Limit {
+        frames_per_second: NonZeroU64::new(1),
+        frame_burst: NonZeroU64::new(BURST),
+        ..Limit::default()
+    };
+    assert_eq!(switch.set_limit(now, NEIGHBOUR, Direction::Ingress, Some(limit)), Ok(true));
+    for number in 0..=BURST as u32 {
+        let mut frame = frame(mac(1), mac(3), number, 1_000);
+        VirtioNetHeader { gso_size: 1, ..VirtioNetHeader::default() }.emit(&mut frame);
+        hosts.send(0, PORT, frame);
+    }
+    let own = &hosts.hosts[0];
+    let dropped = own.switch.port_counters(NEIGHBOUR).unwrap().dropped_for(DropCause::RateLimited);
+    assert_eq!((own.tenants.numbers(NEIGHBOUR).len() as u64, dropped), (BURST, 1));
 }
