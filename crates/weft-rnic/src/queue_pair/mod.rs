@@ -12,6 +12,7 @@ use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::{CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue};
 
 mod admission;
+mod attributes;
 mod inbox;
 mod leases;
 mod send_queue;
@@ -19,11 +20,12 @@ mod state;
 mod token;
 mod wqe;
 
+pub use attributes::Attributes;
+pub(crate) use attributes::transition;
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
 pub(crate) use leases::{Borrowed, Burst, Reachable};
 pub(crate) use send_queue::{SendQueue, after};
-pub(crate) use state::transition;
-pub use state::{Attributes, Service, State};
+pub use state::{Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
 pub(crate) use wqe::{ATOMIC_BYTES, Done, Wqe};
 
