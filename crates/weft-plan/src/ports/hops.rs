@@ -1,10 +1,10 @@
 //! The next hops between switches, in a table that fits into CPU caches.
 //!
-//! Routes have one set of links for each switch and group of hosts: 28 million for a fat tree of three tiers,
-//! read at random for every hop of every port that is tried. But most groups of a switch share one set, or each
-//! block of adjacent groups has one: a leaf sends everything up, an aggregation switch everything but its own
-//! pod's groups, a core switch each pod's groups over one link. So a row stores the set of most groups, and the
-//! others by blocks of equal length.
+//! Routes have one set of links for each switch and group of hosts: 25.8 million for a fat tree of three tiers with
+//! 131,072 hosts (8,076 switches, 3,197 groups), read at random for every hop of every port that is tried. But most
+//! groups of a switch share one set, or each block of adjacent groups has one: a leaf sends everything up, an
+//! aggregation switch everything but its own pod's groups, a core switch each pod's groups over one link. So a row
+//! stores the set of most groups, and the others by blocks of equal length.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
