@@ -40,7 +40,7 @@ pub(crate) fn report(outcome: &Outcome) -> Report {
             ),
             section(
                 "Another path dies",
-                "It swallows everything, both ways, and nobody is told. Two seconds later it is \
+                "It drops every packet in both directions, and no notice of it is sent. Two seconds later it is \
                  repaired; the lossy path stays lossy throughout."
                     .into(),
                 plot(|row| &row.death),
