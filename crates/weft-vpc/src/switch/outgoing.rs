@@ -307,7 +307,7 @@ impl Switch {
         if self.endpoint.submit(now, connection, message).is_ok()
             && let Some(pair) = self.pairs.get_mut(connection)
         {
-            pair.next += 1;
+            pair.next = pair.next.wrapping_add(1);
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use weft_units::Duration;
 
-use super::hosts::{Fate, Hosts, PORT, RED};
+use super::hosts::{Fate, Hosts, PORT, RED, mac};
 use crate::{DropCause, NetworkConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -76,4 +76,17 @@ fn a_restarted_peer_is_found_again() {
     assert_eq!(lost.dropped_for(DropCause::ConnectionLost), 1);
     hosts.send_numbers(0, 11..20, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 9), "{:?}", hosts.seen(1));
+}
+
+#[test]
+fn a_hello_may_have_the_last_message_number() {
+    let mut hosts = Hosts::new();
+    hosts.send_numbers(0, 0..1, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 1));
+    let now = hosts.now;
+    let switch = &mut hosts.hosts[0].switch;
+    let connection = switch.pairs.sending((PORT, mac(2))).unwrap();
+    switch.pairs.get_mut(connection).unwrap().next = u32::MAX;
+    switch.send_hello(now, connection);
+    assert_eq!(switch.pairs.get(connection).unwrap().next, 0);
 }
