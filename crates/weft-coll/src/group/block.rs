@@ -162,7 +162,9 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             return Err(self.left_error(to, running.call));
         }
         let state = &self.channels[index(channel)];
-        if running.ordinal >= state.peers[to].done + u64::from(self.config.window) {
+        // The peer may have reported any number.
+        let ahead = running.ordinal.saturating_sub(state.peers[to].done);
+        if ahead >= u64::from(self.config.window) {
             return Ok(Outcome::Waits);
         }
         let call = self.active_call(running.call).expect("an active call").call;

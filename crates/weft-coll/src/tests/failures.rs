@@ -7,6 +7,7 @@ use weft_units::Seed;
 
 use super::memory::Memory;
 use super::values::{call, encode, values};
+use crate::head::Kind;
 use crate::{
     Call, CallError, Channel, Collective, Config, DataType, Error, HEAD, Head, HeadError, Op,
 };
@@ -140,7 +141,7 @@ fn headers_read_back_as_they_are_written_and_invalid_ones_are_named() {
     for _ in 0..500 {
         let call = call(1 + rng.index(9), 1 << 20, &mut rng);
         let head = Head {
-            kind: crate::head::Kind::Data,
+            kind: Kind::Data,
             call,
             number: rng.next_u64(),
             block: 7,
@@ -173,9 +174,9 @@ fn hostile_messages_end_the_group_and_nothing_else() {
         for _ in 0..20 {
             let head = Head {
                 kind: [
-                    crate::head::Kind::Data,
-                    crate::head::Kind::Assign,
-                    crate::head::Kind::Progress,
+                    Kind::Data,
+                    Kind::Assign,
+                    Kind::Progress,
                 ][rng.index(3)],
                 call: if rng.chance(3, 4) { own_call } else { call(2, 400, &mut rng) },
                 number: rng.below(3),
@@ -191,5 +192,27 @@ fn hostile_messages_end_the_group_and_nothing_else() {
             memory.inject(1, 0, bytes);
         }
         memory.advance(0);
+    }
+}
+
+/// Returns rank 1's header of a message of call `number`.
+fn forged(kind: Kind, number: u64, block: u32, done: u64) -> Head {
+    let call = sum(20_000);
+    Head { kind, call, number, block, count: 0, channel: 1, done }
+}
+
+#[test]
+fn a_rank_that_claims_any_progress_stalls_no_other() {
+    for done in [u64::MAX, u64::MAX - 31, u64::MAX - 32] {
+        let mut memory = Memory::new(&config(2), 1);
+        memory.inject(1, 0, forged(Kind::Progress, 0, 0, done).emit().into());
+        for rank in 0..2 {
+            memory.submit(rank, sum(20_000), alloc::vec![0; 80_000]);
+        }
+        memory.run_until_idle();
+        for rank in 0..2 {
+            let event = memory.events[rank].pop_front().expect("the call has completed");
+            assert_eq!(event.result, Ok(()), "{done}");
+        }
     }
 }
