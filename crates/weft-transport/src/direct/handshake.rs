@@ -44,7 +44,7 @@ impl Direct {
                 if stream.link != link || stream.setup != Setup::Requesting {
                     return false;
                 }
-                stream.establish(local_cid, terms.mtu.min(self.config.mtu));
+                stream.establish(local_cid, &terms, &self.config);
                 let connection = stream.id;
                 self.events.push_back(Event::Connected { connection });
                 return true;
@@ -87,9 +87,8 @@ impl Direct {
             };
             return self.answers.push_back((link, departure, reject));
         };
-        let mtu = theirs.mtu.min(self.config.mtu);
         let stream = self.streams.at(slot);
-        stream.establish(remote, mtu);
+        stream.establish(remote, theirs, &self.config);
         let connection = stream.id;
         let terms = Some(self.config.terms());
         self.answer(slot, SetupKind::Accept, terms);

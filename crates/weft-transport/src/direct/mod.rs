@@ -33,8 +33,8 @@ pub struct LinkId(pub u32);
 pub struct DirectConfig {
     /// The largest payload of one packet, bytes.
     pub mtu: u16,
-    /// Maximum number of packets of one connection that the peer has not placed: a power of two, at most 4096, and the
-    /// same at both ends. A packet beyond the receiver's window closes the connection as a protocol violation.
+    /// Maximum number of packets of one connection that the peer has not placed, at least 1. The two ends agree on the
+    /// smaller of theirs; a packet beyond the receiver's closes the connection as a protocol violation.
     pub window: u16,
     /// The UDP port on which this end receives over the network; peers identify it by this port.
     pub receive_port: u16,
@@ -191,7 +191,7 @@ impl Direct {
         let stream = self.streams.at(slot);
         stream.submit(message, self.config.message_queue)?;
         // A message goes before queued acknowledgements: peers wait for messages more often.
-        if !stream.queued && stream.wants_transmit(self.config.window) {
+        if !stream.queued && stream.wants_transmit() {
             stream.queued = true;
             self.ready.push_front(slot);
         }
@@ -211,12 +211,12 @@ impl Direct {
     ) -> Option<Outgoing> {
         let slot = self.streams.find(connection.0).filter(|_| self.answers.is_empty())?;
         let stream = self.streams.at(slot);
-        if message.length > stream.mtu.into() || !stream.has_sent_all(self.config.window) {
+        if message.length > stream.mtu.into() || !stream.has_sent_all() {
             return None;
         }
         self.links.get(&stream.link).filter(|link| !link.held)?;
         stream.submit(message, self.config.message_queue).ok()?;
-        let payload = stream.poll(self.config.window, packet)?;
+        let payload = stream.poll(packet)?;
         Some(self.send_out(now, slot, payload))
     }
 
@@ -297,7 +297,7 @@ impl Direct {
         if !stream.acknowledge(acknowledged.psn_base) {
             return self.close_for_violation(slot);
         }
-        let owes = stream.is_waiting() || stream.may_send(self.config.window);
+        let owes = stream.is_waiting() || stream.may_send();
         stream.waiting_since = owes.then_some(now);
         let connection = stream.id;
         while let Some(Message { token, .. }) = stream.pop_done() {
@@ -347,7 +347,7 @@ impl Direct {
                 continue;
             }
             stream.queued = false;
-            let Some(payload) = stream.poll(self.config.window, packet) else { continue };
+            let Some(payload) = stream.poll(packet) else { continue };
             let outgoing = self.send_out(now, slot, payload);
             self.reschedule(slot);
             return Some(outgoing);
@@ -375,11 +375,10 @@ impl Direct {
     #[inline]
     fn next_acknowledged(&mut self, link: LinkId) -> Option<Acknowledgement> {
         let &slot = self.ready.front()?;
-        let window = self.config.window;
         let stream = self.streams.get_mut(slot).filter(|stream| stream.link == link)?;
         let acknowledged = stream.poll_ack()?;
         stream.stop_waiting();
-        if !stream.may_send(window) {
+        if !stream.may_send() {
             stream.queued = false;
             self.ready.pop_front();
         }
@@ -394,8 +393,7 @@ impl Direct {
 
     /// Returns `true` if packets other than acknowledgements of messages may be sent.
     pub fn has_messages(&self) -> bool {
-        let window = self.config.window;
-        let sends = |&slot: &u32| self.streams.get(slot).is_some_and(|s| s.may_send(window));
+        let sends = |&slot: &u32| self.streams.get(slot).is_some_and(Stream::may_send);
         !self.answers.is_empty() || self.ready.iter().any(sends)
     }
 
@@ -463,9 +461,8 @@ impl Direct {
     /// Queues a connection if it may send.
     #[inline]
     fn reschedule(&mut self, slot: u32) {
-        let window = self.config.window;
         let stream = self.streams.at(slot);
-        if !stream.queued && stream.wants_transmit(window) {
+        if !stream.queued && stream.wants_transmit() {
             stream.queued = true;
             self.ready.push_back(slot);
         }

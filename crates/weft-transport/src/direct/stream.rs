@@ -5,9 +5,9 @@ use core::net::SocketAddr;
 use alloc::collections::VecDeque;
 
 use weft_units::Instant;
-use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, U4};
+use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, SetupParameters, U4};
 
-use super::{Acknowledgement, LinkId};
+use super::{Acknowledgement, DirectConfig, LinkId};
 use crate::connection::{SendQueue, VERSION};
 use crate::path::PathId;
 use crate::{ConnectionId, Departure, Message, Payload, PlacedError, Placement, SubmitError};
@@ -36,6 +36,8 @@ pub(super) struct Stream {
     /// The time since which the peer owes an answer.
     pub(super) waiting_since: Option<Instant>,
     pub(super) mtu: u16,
+    /// Maximum number of packets sent and not acknowledged; zero until it is agreed.
+    window: u16,
     send_queue: SendQueue,
     /// The first packet that is not acknowledged, and the next new one.
     base: u32,
@@ -81,6 +83,7 @@ impl Stream {
             queued: false,
             waiting_since: None,
             mtu: 0,
+            window: 0,
             send_queue: SendQueue::new(0),
             base: 0,
             next: 0,
@@ -95,10 +98,17 @@ impl Stream {
         }
     }
 
-    pub(super) fn establish(&mut self, remote: u32, mtu: u16) {
+    /// Establishes the connection to the peer's end `remote`, with the smaller of both ends' limits.
+    pub(super) fn establish(
+        &mut self,
+        remote: u32,
+        theirs: &SetupParameters,
+        config: &DirectConfig,
+    ) {
         self.setup = Setup::Established;
         self.remote = remote;
-        self.mtu = mtu;
+        self.mtu = theirs.mtu.min(config.mtu);
+        self.window = theirs.window.min(config.window);
         self.waiting_since = None;
     }
 
@@ -123,24 +133,24 @@ impl Stream {
     }
 
     #[inline]
-    pub(super) fn wants_transmit(&self, window: u16) -> bool {
-        self.arrivals.ack_due || self.may_send(window)
+    pub(super) fn wants_transmit(&self) -> bool {
+        self.arrivals.ack_due || self.may_send()
     }
 
     #[inline]
-    pub(super) fn may_send(&self, window: u16) -> bool {
-        self.send_queue.has_segment() && self.has_room(window)
+    pub(super) fn may_send(&self) -> bool {
+        self.send_queue.has_segment() && self.has_room()
     }
 
     /// Returns `true` if the next message would leave at once.
     #[inline]
-    pub(super) fn has_sent_all(&self, window: u16) -> bool {
-        !self.send_queue.has_segment() && self.has_room(window)
+    pub(super) fn has_sent_all(&self) -> bool {
+        !self.send_queue.has_segment() && self.has_room()
     }
 
     #[inline]
-    fn has_room(&self, window: u16) -> bool {
-        self.next.wrapping_sub(self.base) < window.into()
+    fn has_room(&self) -> bool {
+        self.next.wrapping_sub(self.base) < self.window.into()
     }
 
     /// Clears the waiting time if the peer owes nothing.
@@ -163,8 +173,8 @@ impl Stream {
     /// Writes the next packet's headers to `packet` and returns its payload, if it has any; `None` if there is no
     /// packet to send. A message goes first: it may carry an acknowledgement along.
     #[inline]
-    pub(super) fn poll(&mut self, window: u16, packet: &mut Packet) -> Option<Option<Payload>> {
-        if !self.may_send(window) {
+    pub(super) fn poll(&mut self, packet: &mut Packet) -> Option<Option<Payload>> {
+        if !self.may_send() {
             *packet = self.poll_ack()?.alone();
             return Some(None);
         }

@@ -23,11 +23,15 @@ fn address(end: usize) -> SocketAddr {
 }
 
 fn pair() -> Pair {
+    pair_with_windows([4, 4])
+}
+
+fn pair_with_windows(windows: [u16; 2]) -> Pair {
     let now = Instant::from_nanos(1_000);
-    let end = |end| {
+    let end = |end: usize| {
         let mut direct = Direct::new(DirectConfig {
             mtu: 1000,
-            window: 4,
+            window: windows[end],
             receive_port: address(end).port(),
             peer_timeout: Duration::from_secs(2),
             message_queue: 100,
@@ -134,6 +138,21 @@ fn the_window_limits_packets_and_an_unplaced_one_holds_back_the_later_ones() {
     pair.run();
     assert_eq!(pair.arrived.len(), 9);
     assert_eq!(pair.events[0], [Event::Acked { connection, token: 1 }]);
+}
+
+#[test]
+fn two_ends_agree_on_the_smaller_window() {
+    for windows in [[8, 4], [4, 8]] {
+        let mut pair = pair_with_windows(windows);
+        let connections = pair.connect();
+        pair.places = false;
+        for (end, connection) in connections.into_iter().enumerate() {
+            pair.ends[end].submit(connection, message(1, 9000)).unwrap();
+        }
+        pair.run();
+        assert_eq!(pair.events, [[], []], "{windows:?}: nothing is closed");
+        assert_eq!(pair.arrived.len(), 8, "{windows:?}: four at each end");
+    }
 }
 
 #[test]
