@@ -41,7 +41,7 @@ impl Default for Budget {
 /// Counters of what a driver received. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ReceiveCounters {
-    /// Datagrams received, malformed ones included, except malformed ones on sockets that only send.
+    /// Datagrams received, malformed ones included.
     pub datagrams_received: u64,
     /// Datagrams that are no packet of this protocol, or that belong to no connection here.
     pub malformed: u64,
@@ -236,9 +236,8 @@ impl<S: SocketSet> Driver<S> {
                 let Some((from, datagram)) = self.sockets.stray(address) else { break };
                 let (congestion_experienced, hops) = (false, 0);
                 let arrival = Arrival { from, received_at: now, congestion_experienced, hops };
-                if node.handle_stray(now, &arrival, datagram, &mut self.seals) {
-                    self.counters.datagrams_received += 1;
-                } else {
+                self.counters.datagrams_received += 1;
+                if !node.handle_stray(now, &arrival, datagram, &mut self.seals) {
                     self.counters.malformed += 1;
                 }
             }

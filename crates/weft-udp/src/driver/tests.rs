@@ -129,6 +129,20 @@ fn sending_sockets_are_read_every_millisecond_and_not_all_at_once() {
 }
 
 #[test]
+fn malformed_datagrams_count_as_received_on_every_socket() {
+    let mut driver = driver(1, Budget::default());
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = driver.sockets.outbox.source_ports().unwrap()[0];
+    for len in [7, 8] {
+        sender.send_to(&[0; 8][..len], ("127.0.0.1", port)).unwrap();
+    }
+    let mut node = CountingNode::default();
+    assert!(driver.receive_strays(Instant::EPOCH, &mut node));
+    let counters = ReceiveCounters { datagrams_received: 2, malformed: 1, receive_errors: 0 };
+    assert_eq!((node.strays, driver.counters()), (2, counters));
+}
+
+#[test]
 fn a_delayed_datagram_is_handled_when_it_is_due() {
     let late = Duration::from_millis(30);
     let mut driver =
