@@ -226,8 +226,8 @@ where
 /// begins with #.
 fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
     let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, &error))?;
-    let lines =
-        text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text.lines().map(str::trim_start).zip(1..);
+    let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|(line, number)| {
             let key = line.split_whitespace().next().unwrap_or_default();
@@ -298,7 +298,7 @@ mod tests {
         let peers = file(
             "peers",
             0o644,
-            &format!("# the two of us\n{key} alice\n\n{} bob\n", "22".repeat(32)),
+            &format!("# the two of us\n{key} alice\n\n  # and\n{} bob\n", "22".repeat(32)),
         );
         let mut settings = EncryptionSettings::default();
         assert_eq!(settings.config().unwrap().mode, Mode::Preferred);
