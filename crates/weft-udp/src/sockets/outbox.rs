@@ -88,6 +88,8 @@ pub struct Outbox {
 enum Sent {
     All,
     Blocked,
+    /// The kernel refused to segment the next group.
+    NotSegmented,
 }
 
 impl Outbox {
@@ -184,14 +186,16 @@ impl Outbox {
         let mut start = 0;
         while start < groups.len() {
             let path = groups[start].path;
-            let run = groups[start..].iter().take_while(|group| group.path == path).count();
+            let mut run = groups[start..].iter().take_while(|group| group.path == path).count();
             let mut next = start;
             while next < start + run {
                 let end = (next + BATCH).min(start + run);
                 let (taken, sent) = self.send(&groups[next..end], send);
                 next += taken;
-                if matches!(sent, Sent::Blocked) {
-                    break;
+                match sent {
+                    Sent::All => {}
+                    Sent::Blocked => break,
+                    Sent::NotSegmented => run += self.split(&mut groups, next),
                 }
             }
             for index in start..start + run {
@@ -254,6 +258,25 @@ impl Outbox {
         index
     }
 
+    /// Replaces a group by one group for each of its datagrams; returns the number of groups added.
+    #[cold]
+    fn split(&mut self, groups: &mut Vec<Group>, index: usize) -> usize {
+        let Group { to, path, segment, bytes, len, .. } = groups.remove(index);
+        let mut singles = Vec::with_capacity(MAX_SEGMENTS);
+        for datagram in bytes[..len].chunks(usize::from(segment)) {
+            let size = u16::try_from(datagram.len()).expect("a segment's length has 16 bits");
+            let bytes = self.spare.pop().unwrap_or_else(Self::new_buffer);
+            let mut single =
+                Group { to, path, segment: size, count: 0, full: false, bytes, len: 0 };
+            single.append(size, 1).copy_from_slice(datagram);
+            singles.push(single);
+        }
+        self.spare.push(bytes);
+        let added = singles.len() - 1;
+        groups.splice(index..index, singles);
+        added
+    }
+
     /// Sends groups of one path; returns the number of groups that were sent or refused.
     fn send(
         &mut self,
@@ -283,10 +306,9 @@ impl Outbox {
                     if group.count > 1 && is_offload_refusal(&error) {
                         self.offload = false;
                         self.counters.offload_refused += 1;
-                        send_singly(socket, group, &mut self.counters, &mut self.paths);
-                    } else {
-                        self.counters.refuse(&error, group.count);
+                        return (done, Sent::NotSegmented);
                     }
+                    self.counters.refuse(&error, group.count);
                     done += 1;
                 }
             }
@@ -344,30 +366,6 @@ impl SendCounters {
 /// The kernel's error for the first group.
 pub(super) fn send_groups(socket: BorrowedFd<'_>, groups: &[Group]) -> io::Result<usize> {
     syscall::send(socket, groups.iter().map(Group::outgoing))
-}
-
-/// Sends a group's datagrams one by one. Those for which the kernel has no room are dropped, as on a
-/// congested network. This happens once for each outbox.
-#[cold]
-fn send_singly(
-    socket: BorrowedFd<'_>,
-    group: &Group,
-    counters: &mut SendCounters,
-    paths: &mut [PathCount],
-) {
-    for bytes in group.bytes[..group.len].chunks(usize::from(group.segment)) {
-        counters.calls += 1;
-        let single = Outgoing { to: group.to, bytes, segment: None };
-        match syscall::send(socket, std::iter::once(single)) {
-            Ok(_) => {
-                counters.messages += 1;
-                let path = &mut paths[usize::from(group.path)];
-                path.datagrams += 1;
-                path.bytes += bytes.len() as u64;
-            }
-            Err(error) => counters.refuse(&error, 1),
-        }
-    }
 }
 
 /// Returns `true` for the errors of a kernel without room.

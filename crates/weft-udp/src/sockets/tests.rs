@@ -121,13 +121,17 @@ fn the_kernels_time_of_arrival_lies_between_sending_and_reading() {
     panic!("no packet was stamped by the kernel");
 }
 
+/// Has the kernel refuse to segment: each segment needs a checksum, and with checksums off Linux refuses `UDP_SEGMENT`.
+fn refuse_segmentation(sender: &Sockets) {
+    for socket in &sender.outbox.sockets {
+        syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    }
+}
+
 #[test]
 fn datagrams_are_sent_one_by_one_if_the_kernel_refuses_to_segment() {
     let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
-    for socket in &sender.outbox.sockets {
-        // Each segment needs a checksum: with checksums off, Linux refuses UDP_SEGMENT.
-        syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
-    }
+    refuse_segmentation(&sender);
     let to = receiver.local();
     for _ in 0..2 {
         let sent = push_numbered(&mut sender, to, 0, 20);
@@ -140,6 +144,36 @@ fn datagrams_are_sent_one_by_one_if_the_kernel_refuses_to_segment() {
     assert_eq!(counters.offload_refused, 1, "asked once: {counters:?}");
     assert_eq!((counters.refused, counters.too_big), (0, 0));
     assert_eq!(sender.outbox.paths()[0].datagrams, 40);
+}
+
+#[test]
+fn datagrams_of_a_refused_message_wait_for_room_and_count_as_queued() {
+    let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
+    refuse_segmentation(&sender);
+    let to = receiver.local();
+    let sent = push_numbered(&mut sender, to, 0, 20);
+    let room = Cell::new(7);
+    let limited = |socket: BorrowedFd<'_>, groups: &[Group]| match room.get() {
+        0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        most => {
+            let accepted = outbox::send_groups(socket, &groups[..most.min(groups.len())])?;
+            room.set(most - accepted);
+            Ok(accepted)
+        }
+    };
+    sender.outbox.flush_by(limited);
+    let counters = sender.outbox.counters();
+    assert_eq!((counters.offload_refused, counters.refused, counters.blocked), (1, 0, 1));
+    assert_eq!((sender.outbox.waiting(), sender.outbox.paths()[0].datagrams), (13, 7));
+    room.set(20);
+    sender.outbox.flush_by(limited);
+    assert_eq!((sender.outbox.waiting(), sender.outbox.paths()[0].datagrams), (0, 20));
+    let arrived: Vec<_> =
+        collect(&mut receiver.inbox, 20).into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(arrived, sent);
+    // Less than half of the queue's first limit is used, so nothing is measured.
+    let queued = 19 * 1400 + 100;
+    assert_eq!(sender.outbox.room(Clock.now()), (64 << 10) - queued);
 }
 
 #[test]
