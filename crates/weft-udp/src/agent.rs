@@ -198,7 +198,10 @@ impl Agent {
         }
         let until = until.min(self.next_due()).min(self.now() + MAX_SLEEP);
         let sockets = &self.driver.sockets;
-        self.waiter.wait(sockets.readable(), sockets.outbox.blocked(), until);
+        let (readable, strays) = (sockets.readable(), sockets.strays_readable());
+        if self.waiter.wait_for_strays(readable, strays, sockets.outbox.blocked(), until) {
+            self.driver.expect_strays();
+        }
         turn
     }
 

@@ -224,6 +224,12 @@ impl<S: SocketSet> Driver<S> {
         datagrams
     }
 
+    /// Has the next [`receive_strays`](Self::receive_strays) read the sockets that only send, because a datagram there
+    /// has ended a wait.
+    pub(crate) fn expect_strays(&mut self) {
+        self.strays_due = Instant::EPOCH;
+    }
+
     /// Reads the sockets that only send, at most once each millisecond. Returns `true` if it read them.
     #[inline]
     pub fn receive_strays(&mut self, now: Instant, node: &mut impl Node<S>) -> bool {

@@ -93,7 +93,20 @@ impl Waiter {
     ) {
         let readable = std::iter::once(PollFd::from_borrowed_fd(readable, PollFlags::IN));
         let writable = writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT));
-        self.wait_for(readable.chain(writable), until);
+        let _ = self.wait_for(readable.chain(writable), until);
+    }
+
+    /// Waits as [`wait`](Self::wait) does, and for datagrams at sockets that only send. Returns `true` if there are any.
+    pub(crate) fn wait_for_strays<'a>(
+        &mut self,
+        readable: BorrowedFd<'a>,
+        strays: BorrowedFd<'a>,
+        writable: impl Iterator<Item = BorrowedFd<'a>>,
+        until: Instant,
+    ) -> bool {
+        let readable = [readable, strays].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let writable = writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+        self.wait_for(readable.into_iter().chain(writable), until)
     }
 
     /// Waits as [`wait`](Self::wait) does, for two sockets to read from.
@@ -104,27 +117,28 @@ impl Waiter {
         until: Instant,
     ) {
         let readable = [first, second];
-        self.wait_for(
+        let _ = self.wait_for(
             readable.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
             until,
         );
     }
 
-    fn wait_for<'a>(&mut self, sockets: impl Iterator<Item = PollFd<'a>>, until: Instant) {
+    /// Returns `true` if the second socket is ready.
+    fn wait_for<'a>(&mut self, sockets: impl Iterator<Item = PollFd<'a>>, until: Instant) -> bool {
         if self.mode == WaitMode::Poll {
             std::hint::spin_loop();
-            return;
+            return false;
         }
         let now = self.clock.now();
         if self.mode == WaitMode::Hybrid && self.continues_spin(now) {
             std::hint::spin_loop();
-            return;
+            return false;
         }
         let span = until.since(now);
-        if span > Duration::ZERO {
-            self.sleep(sockets, (until != Instant::FAR_FUTURE).then_some(span));
-        }
+        let ready = span > Duration::ZERO
+            && self.sleep(sockets, (until != Instant::FAR_FUTURE).then_some(span));
         self.adapt(self.clock.now().since(now));
+        ready
     }
 
     /// Returns `true` while the current spin is shorter than its limit; starts one if there is none.
@@ -150,12 +164,17 @@ impl Waiter {
         }
     }
 
-    fn sleep<'a>(&mut self, mut sockets: impl Iterator<Item = PollFd<'a>>, span: Option<Duration>) {
+    /// Returns `true` if the second socket is ready.
+    fn sleep<'a>(
+        &mut self,
+        mut sockets: impl Iterator<Item = PollFd<'a>>,
+        span: Option<Duration>,
+    ) -> bool {
         if !self.slack_set {
             self.slack_set = true;
             sharpen_timers();
         }
-        let Some(first) = sockets.next() else { return };
+        let Some(first) = sockets.next() else { return false };
         let mut watched: [_; MAX_WATCHED] = std::array::from_fn(|_| first.clone());
         let mut count = 1;
         for (slot, socket) in watched[1..].iter_mut().zip(sockets) {
@@ -163,11 +182,12 @@ impl Waiter {
             count += 1;
         }
         // An interrupted or failed poll counts as a short sleep: the caller takes a turn again.
-        let _ = poll(&mut watched[..count], span.map(timespec).as_ref());
+        let polled = poll(&mut watched[..count], span.map(timespec).as_ref());
+        polled.is_ok() && count > 1 && !watched[1].revents().is_empty()
     }
 }
 
-/// Maximum number of sockets watched at once: one or two to read from, and those that are full.
+/// Maximum number of descriptors watched at once: one or two to read from, and those that are full.
 /// If more are full, the first watched one with room wakes the thread, which then tries all.
 const MAX_WATCHED: usize = 8;
 

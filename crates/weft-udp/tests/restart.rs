@@ -1,11 +1,12 @@
 //! A peer that has lost all state in a restart, over real sockets.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use weft_transport::{
     CloseReason, ConnectionId, Endpoint, Event, Message, Payload, Placement, TransportConfig,
 };
-use weft_udp::{Agent, AgentConfig, Application};
+use weft_udp::wait::MAX_SLEEP;
+use weft_udp::{Agent, AgentConfig, Application, WaitMode};
 use weft_units::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,4 +61,28 @@ fn a_restarted_peer_resets_the_connection() {
     client.endpoint().submit(now, connection, message).unwrap();
     let reset = Event::Closed { connection, reason: CloseReason::Reset };
     run_until([&mut client, &mut server], &mut log, |event| *event == reset);
+}
+
+/// A turn within a millisecond of the last one does not read the sockets that only send.
+#[test]
+fn an_answer_at_a_source_port_ends_a_wait() {
+    let transport = AgentConfig::ethernet(4);
+    let config = AgentConfig::new("127.0.0.1:0".parse().unwrap(), transport);
+    let mut agent = Agent::open(&AgentConfig { wait: WaitMode::Block, ..config }).unwrap();
+    let port = agent.sockets().outbox.source_ports().unwrap()[2];
+    let (peer, mut log) = (UdpSocket::bind("127.0.0.1:0").unwrap(), Log::default());
+    for _ in 0..50 {
+        let _ = agent.turn(&mut log);
+        let (read, began) = (agent.counters().malformed, agent.now());
+        peer.send_to(b"?", ("127.0.0.1", port)).unwrap();
+        let _ = agent.step(&mut log, began + TIMEOUT);
+        let woke = agent.now().since(began) < MAX_SLEEP;
+        // If the thread was interrupted for a millisecond, the step has read the datagram before it waited.
+        if woke && agent.counters().malformed == read {
+            let _ = agent.turn(&mut log);
+            assert_eq!(agent.counters().malformed, read + 1, "the next turn reads it");
+            return;
+        }
+    }
+    panic!("no datagram at a source port ended a wait");
 }

@@ -230,6 +230,11 @@ impl Sockets {
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.inbox.socket()
     }
+
+    /// Returns the descriptor to wait on for datagrams at sockets that only send.
+    pub(crate) fn strays_readable(&self) -> BorrowedFd<'_> {
+        self.strays.readable()
+    }
 }
 
 /// Returns a function that converts the kernel's error of this operation.

@@ -2,7 +2,7 @@
 //! source port, the only address of the sender that it knows.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io;
@@ -34,6 +34,11 @@ impl Strays {
             epoll::add(&epoll, socket, index, epoll::EventFlags::IN)?;
         }
         Ok(Self { epoll, buffer: [0; MAX_LEN] })
+    }
+
+    /// Returns the descriptor that is readable while a datagram waits.
+    pub(super) fn readable(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Returns the next datagram with its source, if any. If there is none, it takes one system call.
