@@ -6,11 +6,6 @@ use weft_wire::AtomicKind;
 
 use crate::{Context, QueuePairNumber, VerbsError};
 
-/// The number of a completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct CompletionQueue(pub u32);
-
 /// The status of a completed work request (`enum ibv_wc_status`, with its numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

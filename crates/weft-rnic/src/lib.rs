@@ -172,6 +172,7 @@ mod device;
 mod drawn;
 mod error;
 mod event;
+mod ids;
 mod limits;
 mod memory;
 mod numbers;
@@ -185,23 +186,22 @@ mod tests;
 mod work;
 
 pub use completion::{
-    Arm, Completion, CompletionQueue, Completions, Extra, Pushed, Source as DatagramSource, Status,
-    WorkKind,
+    Arm, Completion, Completions, Extra, Pushed, Source as DatagramSource, Status, WorkKind,
 };
 pub use device::{
-    Connection, Context, Device, Handle, Lease, LeaseId, Leasing, ProtectionDomain, Reach,
-    ReceivedPacket, Source, Transmit, VirtualDevice,
+    Connection, Device, Handle, Lease, LeaseId, Leasing, Reach, ReceivedPacket, Source, Transmit,
+    VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;
+pub use ids::{CompletionQueue, Context, ProtectionDomain, QueuePairNumber, SharedReceiveQueue};
 pub use limits::Limits;
 pub use memory::{
     Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,
     DoorbellSpace, GuestSpace, Held, MapError, Mapped, Meaning, Memory, Owner, PAGE_BYTES,
     PayloadLost, Pinning, Place, Pvdma, RegionRequest, Right, WindowKind,
 };
-pub use queue_pair::{Attributes, QueuePairNumber, QueuePairRequest, Service, State};
-pub use receive_queue::SharedReceiveQueue;
+pub use queue_pair::{Attributes, QueuePairRequest, Service, State};
 pub use weft_transport::Arrival;
 pub use weft_wire::{AtomicKind, AtomicOperation};
 pub use work::{Data, Datagram, Operation, ReceiveRequest, Remote, SendRequest, Sge};

@@ -5,11 +5,6 @@ use alloc::collections::VecDeque;
 use crate::work::{SgeList, total};
 use crate::{Context, ProtectionDomain, ReceiveRequest, VerbsError};
 
-/// The number of a shared receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct SharedReceiveQueue(pub u32);
-
 /// A receive request.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {

@@ -17,7 +17,7 @@ use crate::numbers::Numbers;
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber};
+use crate::{CompletionQueue, Context, Event, Limits, Place, ProtectionDomain, QueuePairNumber};
 
 mod active;
 mod answers;
@@ -48,16 +48,6 @@ pub use leases::{Lease, LeaseId, Leasing, Reach};
 pub use transport::{ReceivedPacket, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
-
-/// The number of a context: one process, or one virtual device. Objects belong to one context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Context(pub u32);
-
-/// The number of a protection domain: its queue pairs access only the memory registered in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct ProtectionDomain(pub u32);
 
 /// The keepalive interval if the transport's configuration has none: queue pairs may be idle without limit, and a peer that
 /// has exited must be detected.

@@ -1,13 +1,13 @@
 //! Commands for contexts, protection domains, memory, completion queues and shared receive queues.
 
-use super::{Context, Device, Domain, Opened, ProtectionDomain, Tenant};
+use super::{Device, Domain, Opened, Tenant};
 use crate::completion::Cq;
 use crate::error::Object;
-use crate::memory::{Access, WindowKind};
+use crate::memory::{self, Access, WindowKind};
 use crate::receive_queue::{ReceiveQueue, Srq};
 use crate::{
-    Arm, Completion, CompletionQueue, Event, ReceiveRequest, RegionRequest, SharedReceiveQueue,
-    VerbsError,
+    Arm, Completion, CompletionQueue, Context, Event, ProtectionDomain, ReceiveRequest,
+    RegionRequest, SharedReceiveQueue, VerbsError,
 };
 
 fn at_most(field: &'static str, got: u64, limit: u64) -> Result<(), VerbsError> {
@@ -193,7 +193,7 @@ impl Device {
     /// Returns the key of a window of type 1 after its next bind. Programs receive it when they post the bind
     /// (`ibv_bind_mw`), before its execution.
     pub fn next_window_key(key: u32) -> u32 {
-        key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
+        memory::next_window_key(key)
     }
 
     /// Creates a completion queue for `capacity` completions (`ibv_create_cq`).

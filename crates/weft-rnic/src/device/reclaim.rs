@@ -4,9 +4,11 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{Context, Device};
+use super::Device;
 use crate::error::Object;
-use crate::{CompletionQueue, ProtectionDomain, QueuePairNumber, SharedReceiveQueue, VerbsError};
+use crate::{
+    CompletionQueue, Context, ProtectionDomain, QueuePairNumber, SharedReceiveQueue, VerbsError,
+};
 
 impl Device {
     /// Destroys all objects of a context in any state, and the context. Connections of its queue pairs are closed,

@@ -6,9 +6,12 @@ use alloc::boxed::Box;
 
 use weft_units::Instant;
 
-use super::{Context, Device, Opened, ProtectionDomain};
+use super::{Device, Opened};
 use crate::error::Object;
-use crate::{CompletionQueue, Doorbell, Owner, QueuePairNumber, SharedReceiveQueue, VerbsError};
+use crate::{
+    CompletionQueue, Context, Doorbell, Owner, ProtectionDomain, QueuePairNumber,
+    SharedReceiveQueue, VerbsError,
+};
 
 /// The virtual device of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod proofs;
 mod windows;
 
 use windows::Window;
+pub(crate) use windows::next_window_key;
 pub use windows::{Bind, WindowKind};
 
 /// Lengths of the two parts of a key: 24 bits of index and 8 of key (IBTA volume 1, chapter 10).

@@ -14,9 +14,8 @@ mod pvdma;
 mod tests;
 
 pub use access::Access;
-pub(crate) use emtt::Accessor;
-pub(crate) use emtt::Emtt;
 pub use emtt::{AccessError, Bind, RegionRequest, Right, WindowKind};
+pub(crate) use emtt::{Accessor, Emtt, next_window_key};
 pub use guest::{Doorbell, DoorbellSpace, GuestSpace, MapError, Meaning, PAGE_BYTES};
 pub use pvdma::{BLOCK_BYTES, Block, DmaError, DmaUser, Mapped, Pinning, Pvdma};
 

@@ -29,11 +29,6 @@ pub use state::{Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
 pub(crate) use wqe::{ATOMIC_BYTES, Done, Wqe};
 
-/// A queue pair number: 24 bits, unique on its host, never 0 or 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct QueuePairNumber(pub u32);
-
 /// A queue pair to create (`struct ibv_qp_init_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -2,7 +2,8 @@
 
 use weft_units::Duration;
 
-use super::{QueuePairNumber, Refusal};
+use super::Refusal;
+use crate::QueuePairNumber;
 use crate::Status;
 
 /// A message that was submitted to the transport.

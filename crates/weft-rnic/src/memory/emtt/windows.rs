@@ -1,8 +1,8 @@
 //! Memory windows: parts of regions that are opened to peers and closed again without registration.
 
 use super::{AccessError, Accessor, Emtt, Entry, Right, index_of, offset_within};
+use crate::ProtectionDomain;
 use crate::memory::{Access, Place};
-use crate::{Device, ProtectionDomain};
 
 /// The type of a memory window (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,11 @@ pub(super) struct Bound {
     qp: Option<u32>,
 }
 
+/// Returns the key of a window of type 1 after its next bind.
+pub(crate) fn next_window_key(key: u32) -> u32 {
+    key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
+}
+
 impl Emtt {
     /// Creates an unbound window; returns its key, or `None` at the limit.
     pub(crate) fn allocate_window(
@@ -88,7 +93,7 @@ impl Emtt {
             return Err(AccessError::WrongDomain);
         }
         let new_key = match (kind, new_key) {
-            (WindowKind::Type1, None) => Device::next_window_key(window),
+            (WindowKind::Type1, None) => next_window_key(window),
             (WindowKind::Type2, Some(key))
                 if index_of(key) == index_of(window) && bound.is_none() =>
             {
