@@ -48,13 +48,13 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit = unit.trim();
     let scale = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mut value = whole.parse::<u64>().ok()?.checked_mul(scale)?;
-    let mut place = scale;
-    for digit in fraction.bytes() {
-        place /= 10;
-        value = value.checked_add(u64::from(digit.checked_sub(b'0')?) * place)?;
+    // Each step divides a whole number plus the lower digits' share by ten: rounding that share down first changes no
+    // quotient.
+    let mut part = 0;
+    for digit in fraction.bytes().rev() {
+        part = (u64::from(digit.checked_sub(b'0')?) * scale + part) / 10;
     }
-    Some(value)
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
 /// Writes `value` in the largest unit that divides it.
@@ -212,6 +212,25 @@ mod tests {
         assert_eq!("400Gbps".parse(), Ok(BitRate::gbps(400).unwrap()));
         assert_eq!("64KiB".parse(), Ok(ByteCount::kib(64)));
         assert_eq!("4096".parse(), Ok(ByteCount(4096)));
+    }
+
+    #[test]
+    fn decimals_of_every_unit_are_exact_and_rounded_down() {
+        let sizes = [
+            ("1.5KiB", 1536),
+            ("0.25KiB", 256),
+            ("0.0009765625KiB", 1),
+            ("0.0009765624KiB", 0),
+            ("2.5MiB", 2_621_440),
+            ("0.1GiB", 107_374_182),
+            ("0.123456789012345678901234567890GiB", 132_560_717),
+            ("1.9999B", 1),
+            ("1.234567KB", 1234),
+        ];
+        for (text, bytes) in sizes {
+            assert_eq!(text.parse(), Ok(ByteCount(bytes)), "{text}");
+        }
+        assert_eq!("1.0000000019s".parse(), Ok(Duration::from_nanos(1_000_000_001)));
     }
 
     #[test]
