@@ -81,15 +81,22 @@ impl Mix {
     }
 
     fn draw(self, rng: &mut Rng) -> Collective {
+        self.at(rng.unit())
+    }
+
+    /// Returns the operation at a share of the sum of the weights, at least 0 and below 1.
+    fn at(self, share: f64) -> Collective {
         let all: f64 = self.weights().iter().map(|(_, weight)| weight).sum();
-        let mut left = rng.unit() * all;
-        let drawn =
-            self.weights().into_iter().filter(|(_, weight)| *weight > 0.0).find(|(_, w)| {
-                left -= w;
-                left < 0.0
-            });
-        // Rounding can leave a small remainder: the draw is then the last operation.
-        drawn.map_or(Collective::ReduceScatter, |(operation, _)| operation)
+        let mut left = share * all;
+        let weights = || self.weights().into_iter().filter(|(_, weight)| *weight > 0.0);
+        let drawn = weights().find(|(_, weight)| {
+            left -= weight;
+            left < 0.0
+        });
+        // Rounding can leave a small remainder: the draw is then the last operation that has a weight.
+        let (operation, _) =
+            drawn.or_else(|| weights().next_back()).expect("checked: not all are 0");
+        operation
     }
 }
 
@@ -269,6 +276,13 @@ mod tests {
         let count = |wanted| drawn.iter().filter(|&&operation| operation == wanted).count();
         assert!(count(Collective::AllReduce).abs_diff(7_500) < 150);
         assert_eq!(count(Collective::AllGather), 0);
+    }
+
+    #[test]
+    fn an_operation_of_weight_zero_is_never_drawn() {
+        // 0.9999999999999999 − 0.3 is rounded up to 0.7.
+        let mix = Mix { all_reduce: 0.3, all_gather: 0.7, reduce_scatter: 0.0 };
+        assert_eq!(mix.at(1.0 - f64::EPSILON / 2.0), Collective::AllGather);
     }
 
     #[test]
