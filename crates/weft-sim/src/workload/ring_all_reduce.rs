@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
 
-use super::{
-    HostSet, Setting, Shares, Workload, WorkloadBuilder, WorkloadError, at_least_one, one_to_64,
-};
+use super::{HostSet, Setting, Shares, Workload, WorkloadBuilder, WorkloadError, one_to_64};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
+
+/// Maximum number of rings: a message's tag has 12 bits for the ring.
+const MAX_RINGS: u32 = 1 << 12;
 
 /// The settings of the `ring-all-reduce` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +28,8 @@ pub struct Config {
     pub hosts: HostSet,
     /// The order of the servers around the ring. A server is as many consecutive hosts as there are rings.
     pub order: RingOrder,
-    /// Number of rings the hosts are dealt to in turn: with one per rail of a server, traffic stays on its rail. Each
-    /// ring reduces `size` bytes of its own.
+    /// Number of rings the hosts are dealt to in turn, 1 to 4096: with one per rail of a server, traffic stays on its
+    /// rail. Each ring reduces `size` bytes of its own.
     pub rings: u32,
     /// Bytes each rank contributes.
     pub size: ByteCount,
@@ -94,7 +95,7 @@ pub struct Iteration {
 
 impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
-        let rings = at_least_one("rings", self.rings)?;
+        let rings = self.checked_rings()?;
         let hosts = self.hosts.resolve(setting.topology.hosts(), rings.saturating_mul(2))?;
         let hosts = self.order.apply(&hosts, rings, setting.seed);
         let ranks = u32::try_from(hosts.len()).expect("fewer than 2^20 hosts") / rings;
@@ -117,6 +118,13 @@ impl WorkloadBuilder for Config {
 }
 
 impl Config {
+    /// Returns the number of rings if a tag can number them.
+    fn checked_rings(&self) -> Result<u32, WorkloadError> {
+        let (key, got, expected) = ("rings", self.rings.to_string(), "1 to 4096");
+        let fits = (1..=MAX_RINGS).contains(&self.rings);
+        if fits { Ok(self.rings) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
+    }
+
     /// Returns the number of slices if it is in its range.
     fn checked_slices(&self) -> Result<u32, WorkloadError> {
         let (key, got, expected) = ("slices", self.slices.to_string(), "1 to 256");
@@ -214,7 +222,7 @@ impl AllReduce {
             self.rings.iter().map(chunks).sum::<u64>() * u64::from(self.config.slices);
         for ring in 0..self.rings.len() {
             for rank in 0..self.rings[ring].hosts.len() {
-                let ring = u16::try_from(ring).expect("fewer than 4096 rings");
+                let ring = u16::try_from(ring).expect("at most 4096 rings");
                 let rank = u32::try_from(rank).expect("fewer than 2^20 ranks");
                 for number in 0..self.config.slices {
                     let number = u8::try_from(number).expect("at most 256 slices");
@@ -318,6 +326,8 @@ impl Workload for AllReduce {
 mod tests {
     use std::path::Path;
 
+    use weft_topo::build::LeafSpine;
+
     use super::*;
     use crate::scenario::Scenario;
 
@@ -325,6 +335,18 @@ mod tests {
     fn a_tag_holds_ring_rank_step_and_slice() {
         let slice = Slice { ring: 4095, rank: 0xf_fffe, step: 0x1f_fffc, number: 255 };
         assert_eq!(Slice::from_tag(slice.to_tag()), slice);
+    }
+
+    #[test]
+    fn more_rings_than_a_tag_can_number_are_refused() {
+        let topology =
+            LeafSpine { leaves: 2, spines: 1, hosts_per_leaf: 4097, ..LeafSpine::default() };
+        let topology = topology.build().unwrap();
+        let setting = Setting { topology: &topology, seed: Seed(1), folder: Path::new("") };
+        let build = |rings| Config { rings, ..Config::default() }.build(&setting).map(|_| ());
+        assert_eq!(build(4096), Ok(()));
+        let error = build(4097).unwrap_err().to_string();
+        assert_eq!(error, "rings is 4097, expected 1 to 4096");
     }
 
     #[test]
