@@ -21,7 +21,7 @@ use crate::time::SimSpan;
 pub struct Fault {
     /// The attacked links.
     pub links: LinkSelector,
-    /// Share of packets at which it attacks, 0 to 1.
+    /// Share of packets that are attacked, 0 to 1.
     pub probability: f64,
     /// Start of the fault.
     #[serde(default)]

@@ -9,7 +9,7 @@ use super::{Action, FaultError, Plan, Scheduler, Window};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Its node number: switches follow the hosts.
+    /// The node number of the switch: switches follow the hosts.
     pub switch: u32,
     /// Start of the fault.
     #[serde(default)]

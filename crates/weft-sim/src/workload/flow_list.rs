@@ -21,7 +21,7 @@ pub struct Config {
     /// The flows that share a connection.
     #[serde(default)]
     pub connections: Connections,
-    /// The latest start in the file; flows that start later are left out.
+    /// Flows that start at this time in the file, or later, are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Duration>,
 }
