@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use weft_sim::experiment::{Source, Verdict};
 
+use crate::tables::cell;
 use crate::{Entry, PAPERS, Paper, TOPICS, performance};
 
 const BEGIN: &str = "<!-- figures: begin; `weft experiment pages` writes what follows -->\n";
@@ -83,7 +84,7 @@ fn overview(entries: &[Entry]) -> String {
         text += &format!(
             "| [`{name}`](../experiments/{name}.toml) | {} | {} | {} | {}{took} |\n",
             cell(&experiment.title),
-            world(entry),
+            cell(entry.environment()),
             entry.verdict,
             made.map_or("", |made| &made.on),
             name = entry.figure.name,
@@ -108,7 +109,7 @@ fn measured(entries: &[Entry]) -> String {
             cell(&entry.figure.experiment.source),
             cell(&entry.here),
             made.command,
-            world(entry),
+            cell(entry.environment()),
             made.machine,
             made.on,
         );
@@ -130,7 +131,7 @@ fn figures<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
             cell(&experiment.source),
             entry.figure.name,
             cell(&experiment.title),
-            world(entry),
+            cell(entry.environment()),
             cell(&experiment.paper),
             cell(&entry.here),
             cell(&reason(entry)),
@@ -148,20 +149,6 @@ fn reason(entry: &Entry) -> String {
     }
 }
 
-/// Returns the environment of the measurements.
-pub(crate) fn world(entry: &Entry) -> String {
-    match entry.figure.experiment.source() {
-        Source::Simulated => "simulated".into(),
-        Source::Bench(bench) => cell(&bench.on),
-        Source::Missing(_) => "–".into(),
-    }
-}
-
-/// Returns a text as a Markdown table cell.
-pub(crate) fn cell(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +158,5 @@ mod tests {
         let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
         assert_eq!(replace(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
         assert_eq!(replace("before\nafter\n", "new"), None);
-        assert_eq!(cell("two\n  lines | bar"), "two lines \\| bar");
     }
 }

@@ -2,9 +2,8 @@
 
 use weft_sim::experiment::{Experiment, Findings, Outcome, Source, number};
 
-use crate::markdown::{cell, world};
 use crate::page::differs_from;
-use crate::tables::{rows, sign};
+use crate::tables::{cell, rows, sign};
 use crate::{Entry, Provenance, TOPICS, Topic};
 
 /// Returns the experiments of a topic.
@@ -51,7 +50,7 @@ fn table(entry: &Entry) -> String {
     let mut text = format!(
         "### {}\n\n[`{name}`](../../experiments/{name}.toml): {}; {}.\n",
         cell(&experiment.title),
-        world(entry),
+        cell(entry.environment()),
         command(experiment)
     );
     match (&entry.recorded, &entry.findings) {

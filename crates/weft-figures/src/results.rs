@@ -136,6 +136,15 @@ impl Entry {
         let here = in_words(&figure, recorded.as_ref(), findings.as_ref())?;
         Ok(Self { figure, recorded, findings, here, verdict })
     }
+
+    /// Returns the environment of the measurements.
+    pub(crate) fn environment(&self) -> &str {
+        match self.figure.experiment.source() {
+            Source::Simulated => "simulated",
+            Source::Bench(bench) => &bench.on,
+            Source::Missing(_) => "–",
+        }
+    }
 }
 
 /// Returns Weft's result as text: the file's sentence, the published text, or the outcomes of the claims.

@@ -1,4 +1,4 @@
-//! The rows and claims of a figure as tables.
+//! The rows and claims of a figure as tables, and cells of Markdown tables.
 
 use weft_report::{Cell, Column, Table, Unit};
 use weft_sim::experiment::{Experiment, Findings, Measure, Outcome, PaperValue, Row, number};
@@ -95,5 +95,20 @@ pub(crate) fn label(measure: &Measure) -> String {
     match measure.unit.as_str() {
         "" => measure.name.clone(),
         unit => format!("{} ({unit})", measure.name),
+    }
+}
+
+/// Returns a text as a Markdown table cell.
+pub(crate) fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_one_line_without_bars() {
+        assert_eq!(cell("two\n  lines | bar"), "two lines \\| bar");
     }
 }
