@@ -13,7 +13,6 @@ use weft_transport::Event as EngineEvent;
 use weft_units::{Duration, Seed};
 
 use crate::capture::Capture;
-use crate::check::Observer;
 use crate::event::Events;
 use crate::fabric::{Fabric, FabricConfig};
 use crate::fault::Action;
@@ -30,6 +29,7 @@ mod engine_events;
 mod faults;
 mod global_events;
 mod messages;
+mod observer;
 mod overlay;
 mod packets;
 mod planned;
@@ -41,6 +41,7 @@ mod steering;
 pub use config::{BuildError, WorldConfig, base_round_trip};
 use config::{NEARBY_HOSTS, new_host, side_of};
 use global_events::{GlobalEvents, Item};
+pub use observer::Observer;
 pub use session::{Session, Stage};
 pub use steering::Steering;
 
