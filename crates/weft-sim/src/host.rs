@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use weft_seal::Seals;
-use weft_topo::{LinkId, NodeId};
+use weft_topo::{LinkId, NodeId, Topology};
 use weft_transport::{
     ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, Stats, TransportConfig,
 };
 use weft_units::Seed;
 
+use crate::link::Pace;
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
 use crate::pcie::{Dma, PcieConfig};
 use crate::scenario::SourcePorts;
 use crate::stack::{Stack, StackConfig};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
-use crate::world::WorldConfig;
+use crate::world::{WorldConfig, largest_frame};
 
 /// A host's end of one of its cables.
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +170,27 @@ impl Host {
     pub fn seals(&self) -> Option<&Seals> {
         self.stack.as_deref().and_then(Stack::seals)
     }
+}
+
+/// Returns a host with its ports, and its bus if there is one.
+pub(crate) fn new_host(
+    topology: &Topology,
+    id: NodeId,
+    config: &WorldConfig,
+    seed: Seed,
+) -> Result<Host, ConfigError> {
+    let frame = largest_frame(&config.transport);
+    let ports = topology.ports(id).iter().map(|&link| {
+        let pace = Pace::new(topology.link(link).rate);
+        let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
+        let ahead = SimSpan::from_picos(ahead);
+        Port { link, last_arrival: SimTime::EPOCH, ahead }
+    });
+    let mut host = Host::new(id, ports.collect(), config, seed)?;
+    if let Some(bus) = &config.pcie {
+        host.attach(bus);
+    }
+    Ok(host)
 }
 
 /// Returns the configuration of a host's engine.

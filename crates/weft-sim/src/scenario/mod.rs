@@ -29,6 +29,7 @@ mod error;
 mod messages;
 mod overlay;
 mod slow;
+mod source_ports;
 mod topology;
 mod transport;
 mod variant;
@@ -37,6 +38,7 @@ pub use controller::{ControllerError, ControllerMode, ControllerSection};
 pub use error::ScenarioError;
 pub use messages::MessagesConfig;
 pub use overlay::{OverlayError, OverlaySection};
+pub use source_ports::SourcePorts;
 pub use topology::TopologySource;
 pub use transport::{TransportSection, TransportSectionError};
 pub use variant::Variant;
@@ -129,24 +131,6 @@ pub struct HostConfig {
     pub bond: bool,
     /// The assignment of source ports to connections.
     pub source_ports: SourcePorts,
-}
-
-/// The source ports of connections, which select their paths where switches hash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SourcePorts {
-    /// Each connection draws its own.
-    #[default]
-    Random,
-    /// All connections of a host send path `p` from one port, and connections to one peer share the state of its
-    /// paths, as on real hosts. Requires that `bond` is off.
-    Shared,
-    /// Connections that workloads open at their start use planned ports, whose paths share as few links as possible
-    /// (`weft plan ports`); later ones draw theirs.
-    Planned,
-    /// Each connection draws its ports so that its paths take different routes through the network, each route once
-    /// before any a second time: Hopper's testbed profiled its ports for this (section 3.2).
-    Distinct,
 }
 
 impl Default for HostConfig {

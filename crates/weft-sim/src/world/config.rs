@@ -3,19 +3,17 @@
 use weft_seal::Seals;
 use weft_topo::{Failures, NodeId, RouteError, Routes, Topology};
 use weft_transport::{ConfigError, ConnectionId, TransportConfig};
-use weft_units::{ByteCount, Duration, Seed};
+use weft_units::{ByteCount, Duration};
 use weft_wire::RdmaHeader;
 
 use crate::fabric::{FabricConfig, idle_latency};
-use crate::host::{Host, Port};
-use crate::link::Pace;
 use crate::nic;
 use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
 use crate::scenario::{ControllerSection, SourcePorts};
 use crate::stack::StackConfig;
-use crate::time::{SimSpan, SimTime};
+use crate::time::SimSpan;
 use crate::workload::WorkloadError;
 
 /// Configuration of a world.
@@ -121,29 +119,8 @@ pub(super) fn side_of(topology: &Topology) -> Vec<u8> {
 }
 
 /// Returns the bytes on the wire of a packet full of payload.
-fn largest_frame(transport: &TransportConfig) -> u16 {
+pub(crate) fn largest_frame(transport: &TransportConfig) -> u16 {
     transport.mtu.saturating_add(transport.packet_overhead)
-}
-
-/// Returns a host with its ports, and its bus if there is one.
-pub(super) fn new_host(
-    topology: &Topology,
-    id: NodeId,
-    config: &WorldConfig,
-    seed: Seed,
-) -> Result<Host, ConfigError> {
-    let frame = largest_frame(&config.transport);
-    let ports = topology.ports(id).iter().map(|&link| {
-        let pace = Pace::new(topology.link(link).rate);
-        let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
-        let ahead = SimSpan::from_picos(ahead);
-        Port { link, last_arrival: SimTime::EPOCH, ahead }
-    });
-    let mut host = Host::new(id, ports.collect(), config, seed)?;
-    if let Some(bus) = &config.pcie {
-        host.attach(bus);
-    }
-    Ok(host)
 }
 
 /// Returns the round-trip time of an empty network for a sender: a full packet, its ACK, and the packets that the
@@ -165,6 +142,8 @@ pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Opti
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use weft_units::Seed;
 
     use super::*;
     use crate::Scenario;
