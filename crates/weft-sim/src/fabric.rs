@@ -438,7 +438,7 @@ pub fn idle_latency(
     let path = routes.paths(topology, source, destination).next()?;
     let hop = |link: LinkId| {
         let link = topology.link(link);
-        let pace = crate::link::Pace::new(link.rate);
+        let pace = crate::pace::Pace::new(link.rate);
         SimSpan::from(link.propagation) + pace.serialisation(size)
     };
     let picos: u64 = path.into_iter().map(|link| hop(link).as_picos()).sum();

@@ -9,8 +9,8 @@ use weft_transport::{
 };
 use weft_units::Seed;
 
-use crate::link::Pace;
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
+use crate::pace::Pace;
 use crate::pcie::{Dma, PcieConfig};
 use crate::scenario::SourcePorts;
 use crate::stack::{Stack, StackConfig};

@@ -49,6 +49,7 @@ pub mod memory;
 pub mod messenger;
 pub mod nic;
 pub mod overlay;
+mod pace;
 pub mod packet;
 pub mod payload;
 pub mod pcie;

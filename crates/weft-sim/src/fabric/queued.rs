@@ -5,7 +5,8 @@ use weft_units::prefetch_all;
 
 use super::{Fabric, FabricConfig, Loss};
 use crate::event::{Event, Events, PortEvent};
-use crate::link::{Condition, Link, LinkClass, Pace};
+use crate::link::{Condition, Link, LinkClass};
+use crate::pace::Pace;
 use crate::packet::{Class, Ecn, Hop};
 use crate::port::buffer::Accounts;
 use crate::port::pfc::{self, Pause, PauseRequests};

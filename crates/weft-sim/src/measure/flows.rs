@@ -5,8 +5,8 @@ use weft_topo::{NodeId, Routes, Topology};
 
 use super::Distribution;
 use crate::fabric::idle_latency;
-use crate::link::Pace;
 use crate::nic;
+use crate::pace::Pace;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::FinishedFlow;
 

@@ -10,7 +10,7 @@ use weft_rnic::AddressType;
 use weft_transport::Placement;
 use weft_units::{Duration, Seed};
 
-use crate::link::Pace;
+use crate::pace::Pace;
 use crate::time::{SimSpan, SimTime};
 
 mod cache;

@@ -10,7 +10,7 @@ use weft_units::{BitRate, ByteCount, Duration};
 
 use super::buffer::Accounts;
 use super::{Kind, PortConfig, PortError};
-use crate::link::Pace;
+use crate::pace::Pace;
 use crate::time::{SimSpan, SimTime};
 
 /// Bytes of a pause frame.

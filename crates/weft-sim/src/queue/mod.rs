@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, ByteCount, Rng};
 
-use crate::link::Pace;
+use crate::pace::Pace;
 use crate::time::SimSpan;
 
 mod drop_tail;

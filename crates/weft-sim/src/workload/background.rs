@@ -10,7 +10,7 @@ use weft_units::{BitRate, ByteCount, Duration, Rng};
 use super::{
     HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, message_size, random_ring,
 };
-use crate::link::Pace;
+use crate::pace::Pace;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
