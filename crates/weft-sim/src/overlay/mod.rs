@@ -37,9 +37,6 @@ use plain::PlainQueue;
 use receiver::FrameOrder;
 pub(crate) use sender::Limits;
 
-/// Maximum number of vNICs of a run: each has an address of 10.0.0.0/8.
-pub(crate) const MAX_VNICS: u32 = 1 << 24;
-
 /// Number of connections with something to send from which on a host takes only [`MIN_FRAMES`] frames of its tenants in
 /// a turn, as `weft-vswitch`'s worker does.
 const PACKETS_A_TURN: usize = 176;

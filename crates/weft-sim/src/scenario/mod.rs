@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 use weft_topo::Topology;
+use weft_transport::TransportConfig;
 use weft_units::{ByteCount, Duration};
 
 use crate::fabric::FabricConfig;
@@ -18,6 +19,7 @@ use crate::pcie::{PcieConfig, PcieError};
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::port::{PortConfig, PortError};
 use crate::queue::QueueConfig;
+use crate::stack::StackConfig;
 use crate::switch::ForwardingConfig;
 use crate::switch::buffer::BufferConfig;
 use crate::time::SimSpan;
@@ -394,6 +396,22 @@ impl Scenario {
             reroute_after: self.run.reroute_after,
             controller: self.active_controller().cloned(),
         })
+    }
+
+    /// Returns the stack that channels belong to instead of the transport.
+    fn stack(
+        &self,
+        topology: &Topology,
+        transport: &TransportConfig,
+    ) -> Result<Option<StackConfig>, ScenarioError> {
+        let hosts = topology.hosts();
+        if let Some(overlay) = &self.overlay {
+            overlay
+                .check_network(hosts, transport)
+                .map_err(|why| ScenarioError::new(format!("[overlay]: {why}")))?;
+            return Ok(Some(StackConfig::Overlay { section: overlay.clone(), hosts }));
+        }
+        Ok(self.messages.clone().map(|messages| StackConfig::Messages(messages.0)))
     }
 }
 

@@ -9,7 +9,6 @@ use weft_wire::{EthernetHeader, VirtioNetHeader, VxlanHeader};
 use super::{Scenario, ScenarioError};
 use crate::fault;
 use crate::overlay::{self, Limits};
-use crate::stack::StackConfig;
 
 /// The virtual switch (`weft-vpc`) and the tenants of every host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,12 +65,15 @@ const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetH
 /// Minimum MTU of tenants, bytes: the size of a datagram that every IPv4 destination accepts (RFC 791, section 3.2).
 const MIN_MTU: u16 = 576;
 
+/// Maximum number of vNICs of a run: each has an address of 10.0.0.0/8.
+const MAX_VNICS: u32 = 1 << 24;
+
 /// The error of a section `[overlay]` that is invalid, alone or beside the other sections.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverlayError {
     /// A host has no vNIC, or too many.
-    #[error("tenants times ports is {got}, expected 1 to {}", overlay::MAX_VNICS)]
+    #[error("tenants times ports is {got}, expected 1 to {}", MAX_VNICS)]
     Vnics {
         /// The vNICs of a host.
         got: u64,
@@ -89,7 +91,7 @@ pub enum OverlayError {
         most: u64,
     },
     /// The network has too many vNICs.
-    #[error("{hosts} hosts have {vnics} vNICs, expected at most {}", overlay::MAX_VNICS)]
+    #[error("{hosts} hosts have {vnics} vNICs, expected at most {}", MAX_VNICS)]
     TooManyVnics {
         /// The hosts of the network.
         hosts: u32,
@@ -138,7 +140,7 @@ impl OverlaySection {
     /// A setting is out of its range.
     fn check(&self) -> Result<(), OverlayError> {
         let vnics = u64::from(self.tenants) * u64::from(self.ports);
-        if vnics == 0 || vnics > u64::from(overlay::MAX_VNICS) {
+        if vnics == 0 || vnics > u64::from(MAX_VNICS) {
             return Err(OverlayError::Vnics { got: vnics });
         }
         let within = |key: &'static str, got: u64, least: u64, most: u64| {
@@ -160,9 +162,13 @@ impl OverlaySection {
     ///
     /// # Errors
     /// The network has too many vNICs, or packets do not fit.
-    fn check_network(&self, hosts: u32, transport: &TransportConfig) -> Result<(), OverlayError> {
+    pub(super) fn check_network(
+        &self,
+        hosts: u32,
+        transport: &TransportConfig,
+    ) -> Result<(), OverlayError> {
         let vnics = u64::from(self.tenants) * u64::from(self.ports) * u64::from(hosts);
-        if vnics > overlay::MAX_VNICS.into() {
+        if vnics > MAX_VNICS.into() {
             return Err(OverlayError::TooManyVnics { hosts, vnics });
         }
         let mtu = self.packet(transport);
@@ -226,21 +232,5 @@ impl Scenario {
             transport.packet_overhead = OverlaySection::packet_overhead(&transport);
         }
         Ok(transport)
-    }
-
-    /// Returns the stack that channels belong to instead of the transport.
-    pub(super) fn stack(
-        &self,
-        topology: &Topology,
-        transport: &TransportConfig,
-    ) -> Result<Option<StackConfig>, ScenarioError> {
-        let hosts = topology.hosts();
-        if let Some(overlay) = &self.overlay {
-            overlay
-                .check_network(hosts, transport)
-                .map_err(|why| ScenarioError::new(format!("[overlay]: {why}")))?;
-            return Ok(Some(StackConfig::Overlay { section: overlay.clone(), hosts }));
-        }
-        Ok(self.messages.clone().map(|messages| StackConfig::Messages(messages.0)))
     }
 }
