@@ -238,7 +238,9 @@ fn report(
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),
         overlay: overlay_report(network),
-        controller: world.steering().map(ControllerReport::new),
+        controller: world
+            .steering()
+            .map(|steering| ControllerReport::new(*steering.stats(), steering.windows().to_vec())),
         ..outcome.report(scenario, seed)?
     })
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 use weft_route::Stats;
 
 use crate::measure::Distribution;
-use crate::world::Steering;
 
 /// The counts of a route controller, and its windows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -34,13 +33,12 @@ pub struct ControllerWindow {
 }
 
 impl ControllerReport {
-    /// Returns the counts and windows of a controller.
+    /// Returns the report of a controller's counts and windows.
     #[expect(clippy::cast_precision_loss, reason = "a count of packets")]
-    pub(crate) fn new(steering: &Steering) -> Self {
-        let windows = steering.windows().to_vec();
+    pub(crate) fn new(stats: Stats, windows: Vec<ControllerWindow>) -> Self {
         let mut marks: Vec<f64> = windows.iter().map(|window| window.marks as f64).collect();
         Self {
-            stats: *steering.stats(),
+            stats,
             congested_windows: windows.iter().map(|window| window.congested).sum(),
             marks_per_window: Distribution::of(&mut marks),
             windows,
