@@ -8,12 +8,14 @@ use weft_topo::{LinkId, NodeId};
 use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
+use super::draw::{pick, pick_row, up_to};
 use super::faults::Faults;
 use super::last_words::LastWords;
 use super::ports;
 use super::random_traffic::{Action, RandomTraffic, TimedAction};
 use super::scar;
 use super::seal::{self, Sealing};
+use super::{LONG, path_return_time};
 use crate::fabric::FabricConfig;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::queue::{self, QueueConfig};
@@ -159,15 +161,23 @@ impl Case {
         let transport = &self.world.transport;
         transport.keepalive_interval == Duration::ZERO && transport.idle_timeout < LONG
     }
-}
 
-/// Returns the time in which a repaired path is detected; see [`Case::path_return_time`].
-pub(super) fn path_return_time(transport: &TransportConfig) -> Duration {
-    transport.probe_interval * 52 + Duration::from_millis(5)
-}
+    /// Returns `true` if an attacker forges or changes packets.
+    pub(super) fn is_attacked(&self) -> bool {
+        self.sealing.as_ref().is_some_and(|sealing| sealing.attacked)
+    }
 
-/// A duration longer than any case.
-pub(super) const LONG: Duration = Duration::from_secs(60);
+    /// Returns `true` if there may be times in which no packet of a host arrives.
+    pub(super) fn may_lose_all_packets(&self) -> bool {
+        let faults = [FaultKind::LinkDown, FaultKind::Flap, FaultKind::SwitchDown, FaultKind::Loss];
+        faults.iter().any(|&kind| self.has(kind))
+    }
+
+    /// Returns `true` if no host sends in the clear.
+    pub(super) fn requires_encryption(&self) -> bool {
+        self.sealing.as_ref().is_some_and(Sealing::is_required)
+    }
+}
 
 /// Returns the epoch plus this many microseconds.
 fn at_micros(micros: u64) -> SimTime {
@@ -185,24 +195,6 @@ fn storm(rng: &mut Rng) -> Range<u64> {
 fn first_psn(rng: &mut Rng) -> Option<u32> {
     let before = rng.next_u32() % pick(rng, &[4, 100, 3_000]);
     rng.chance(1, 3).then(|| u32::MAX - before)
-}
-
-/// Returns one of the values at random.
-pub(super) fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
-    among[rng.index(among.len())]
-}
-
-/// Returns a row of a registry. A new row takes its share of the draws and leaves the others, so that most seeds keep
-/// their case.
-fn pick_row<T: Copy>(rng: &mut Rng, rows: &[T], name: fn(T) -> &'static str) -> T {
-    let draw = Seed(rng.next_u64());
-    let chosen = rows.iter().max_by_key(|&&row| draw.child(name(row), 0).0);
-    *chosen.expect("registries have rows")
-}
-
-/// Returns a number in `1..=max`.
-pub(super) fn up_to(rng: &mut Rng, max: u32) -> u32 {
-    1 + rng.next_u32() % max
 }
 
 fn topology(rng: &mut Rng) -> TopologyConfig {

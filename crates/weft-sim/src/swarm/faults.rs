@@ -6,7 +6,7 @@ use std::ops::Range;
 use weft_topo::Topology;
 use weft_units::{Duration, Rng};
 
-use super::case::{pick, up_to};
+use super::draw::{pick, up_to};
 use crate::fault::{
     Attack, Corruption, Duplication, FaultConfig, Flap, Kind as FaultKind, LinkDown, LinkSelector,
     Loss, Reordering, Restart, SwitchDown,

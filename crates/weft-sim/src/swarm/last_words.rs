@@ -12,7 +12,8 @@ use weft_transport::path::{self, Spread};
 use weft_transport::{TransportConfig, recovery};
 use weft_units::{ByteCount, Duration, Rng};
 
-use super::case::{path_return_time, pick};
+use super::draw::pick;
+use super::path_return_time;
 use crate::switch;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, ChannelState, Notice, SendRequest, Side};

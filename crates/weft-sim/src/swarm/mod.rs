@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use weft_transport::{CloseReason, Endpoint, EndpointConfig, Secret};
-use weft_units::Seed;
+use weft_transport::{CloseReason, Endpoint, EndpointConfig, Secret, TransportConfig};
+use weft_units::{Duration, Seed};
 
 use crate::batch::for_each_index;
 use crate::check::Checks;
@@ -28,6 +28,7 @@ use crate::traffic::{Channel, ChannelState};
 use crate::world::{BuildError, Network, Session, World};
 
 mod case;
+mod draw;
 mod faults;
 mod last_words;
 mod ports;
@@ -53,6 +54,9 @@ const TIME_LIMIT_FORGED: SimSpan = SimSpan::from_picos(50_000_000_000);
 /// Simulated time in a repaired network by which every sender has detected that a peer restarted: longer than any
 /// retransmission timeout, shorter than the default peer timeout.
 const AFTERMATH: SimSpan = SimSpan::from_picos(1_000_000_000_000);
+
+/// A duration longer than any case.
+const LONG: Duration = Duration::from_secs(60);
 
 /// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -232,6 +236,11 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
         world.run_to(world.network.now + aftermath);
     }
     Ok(evaluate(case, seed, &world, done))
+}
+
+/// Returns the time in which a repaired path is detected; see [`Case::path_return_time`].
+fn path_return_time(transport: &TransportConfig) -> Duration {
+    transport.probe_interval * 52 + Duration::from_millis(5)
 }
 
 /// Returns the network of a workload of the swarm.

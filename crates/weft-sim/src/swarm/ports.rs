@@ -3,7 +3,7 @@
 use weft_topo::Topology;
 use weft_units::{ByteCount, Rng};
 
-use super::case::pick;
+use super::draw::pick;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::port::{Kind, MarkAt};
 use crate::world::WorldConfig;

@@ -8,7 +8,8 @@ use weft_topo::{LinkId, Topology};
 use weft_transport::path;
 use weft_units::{Duration, Rng};
 
-use super::case::{LONG, pick};
+use super::LONG;
+use super::draw::pick;
 use crate::fault::{Action, Chance, Change};
 use crate::switch;
 use crate::world::WorldConfig;

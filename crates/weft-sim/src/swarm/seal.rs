@@ -4,8 +4,7 @@ use weft_seal::{Mode, PresharedKey, SealConfig};
 use weft_units::{Duration, Rng};
 use weft_wire::Cipher;
 
-use super::case::{Case, pick};
-use crate::fault::Kind as FaultKind;
+use super::draw::pick;
 
 /// Configuration of the hosts' encryption.
 #[derive(Clone, Debug)]
@@ -22,24 +21,6 @@ impl Sealing {
     /// Returns `true` if no host sends in the clear.
     pub(super) fn is_required(&self) -> bool {
         [&self.config, &self.odd].iter().all(|config| config.mode == Mode::Required)
-    }
-}
-
-impl Case {
-    /// Returns `true` if an attacker forges or changes packets.
-    pub(super) fn is_attacked(&self) -> bool {
-        self.sealing.as_ref().is_some_and(|sealing| sealing.attacked)
-    }
-
-    /// Returns `true` if there may be times in which no packet of a host arrives.
-    pub(super) fn may_lose_all_packets(&self) -> bool {
-        let faults = [FaultKind::LinkDown, FaultKind::Flap, FaultKind::SwitchDown, FaultKind::Loss];
-        faults.iter().any(|&kind| self.has(kind))
-    }
-
-    /// Returns `true` if no host sends in the clear.
-    pub(super) fn requires_encryption(&self) -> bool {
-        self.sealing.as_ref().is_some_and(Sealing::is_required)
     }
 }
 
