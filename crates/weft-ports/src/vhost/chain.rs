@@ -1,13 +1,13 @@
 //! Descriptor chains (virtio 1.2, 2.7) of a guest that may be hostile: each index, address and
 //! length is checked against the guest's memory before use, and a walk ends after [`MAX_DESCRIPTORS`]
-//! descriptors.
+//! descriptors and the one that names an indirect table.
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
 #[cfg(test)]
 mod proofs;
 
-/// Maximum number of descriptors of a chain. The longest useful chains have one for each page of a
+/// Maximum number of descriptors of a chain, without the one that names an indirect table. The longest useful chains have one for each page of a
 /// frame of 64 KiB.
 pub(super) const MAX_DESCRIPTORS: usize = 1_024;
 
@@ -121,8 +121,8 @@ pub fn walk(
     segments: &mut Vec<Segment>,
 ) -> Result<u32, ChainError> {
     let (mut table, mut size, mut index) = (table, u32::from(size), head);
-    let (mut total, mut indirect) = (0_u32, false);
-    for _ in 0..=MAX_DESCRIPTORS {
+    let (mut total, mut indirect, mut pieces) = (0_u32, false, 0);
+    while pieces < MAX_DESCRIPTORS {
         if u32::from(index) >= size {
             return Err(ChainError::OutOfTable { index: u32::from(index), size });
         }
@@ -136,6 +136,7 @@ pub fn walk(
             continue;
         }
         segments.push(segment(memory, descriptor, purpose, total)?);
+        pieces += 1;
         total = total.checked_add(descriptor.len).ok_or(ChainError::TooLong)?;
         if !descriptor.is(VRING_DESC_F_NEXT) {
             return Ok(total);
@@ -292,6 +293,25 @@ mod tests {
             refused(&[(0x20_0000, 16, INDIRECT, 0)], sent),
             ChainError::OutOfMemory { .. }
         ));
+    }
+
+    #[test]
+    fn a_chain_has_1024_descriptors_at_most_direct_or_not() {
+        let mut guest = Guest::new();
+        for (table, head) in [(BASE, 0), (0x8000, 1_100)] {
+            for count in [MAX_DESCRIPTORS, MAX_DESCRIPTORS + 1] {
+                for index in 0..u16::try_from(count).unwrap() {
+                    let flags = if usize::from(index) + 1 < count { NEXT } else { 0 };
+                    guest.put(table, index, (0x2000, 1, flags, index + 1));
+                }
+                let bytes = u32::try_from(16 * count).unwrap();
+                guest.put(BASE, 1_100, (0x8000, bytes, INDIRECT, 0));
+                let mut segments = vec![];
+                let walked = walk(&guest, BASE, 2_048, head, Purpose::Sent, &mut segments);
+                let expected = if count == 1_024 { Ok(1_024) } else { Err(ChainError::Loop) };
+                assert_eq!(walked, expected, "{count} descriptors from {head}");
+            }
+        }
     }
 
     #[test]

@@ -124,25 +124,33 @@ fn a_walk_stays_in_its_tables_and_gives_memory_of_the_guests_only() {
     assert!(good > 1000);
 }
 
-/// A chain without end is abandoned after [`MAX_DESCRIPTORS`] descriptors.
+/// A chain without end is abandoned after [`MAX_DESCRIPTORS`] descriptors, and the one that names an indirect table.
 #[test]
 fn a_walk_ends() {
-    struct Endless(RefCell<usize>);
+    struct Endless {
+        indirect: bool,
+        reads: RefCell<usize>,
+    }
     impl Descriptors for Endless {
         fn descriptor(&self, _: u64) -> Option<[u8; 16]> {
-            *self.0.borrow_mut() += 1;
+            let is_table = self.indirect && *self.reads.borrow() == 0;
+            *self.reads.borrow_mut() += 1;
             let mut bytes = [0; 16];
-            (bytes[8], bytes[12]) = (1, 1);
+            (bytes[8], bytes[12]) = if is_table { (16, 4) } else { (1, 1) };
             Some(bytes)
         }
         fn holds(&self, _: u64, _: u32) -> bool {
             true
         }
     }
-    let guest = Endless(RefCell::new(0));
-    let mut segments = vec![];
-    assert_eq!(walk(&guest, TABLE, SIZE, 0, Purpose::Sent, &mut segments), Err(ChainError::Loop));
-    assert_eq!((guest.0.into_inner(), segments.len()), (MAX_DESCRIPTORS + 1, MAX_DESCRIPTORS + 1));
+    for indirect in [false, true] {
+        let guest = Endless { indirect, reads: RefCell::new(0) };
+        let mut segments = vec![];
+        let walked = walk(&guest, TABLE, SIZE, 0, Purpose::Sent, &mut segments);
+        assert_eq!(walked, Err(ChainError::Loop));
+        let reads = MAX_DESCRIPTORS + usize::from(indirect);
+        assert_eq!((guest.reads.into_inner(), segments.len()), (reads, MAX_DESCRIPTORS));
+    }
 }
 
 /// Any part of any buffer of three pieces, also where the buffer ends at 4 GiB.
