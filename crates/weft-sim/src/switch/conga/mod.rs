@@ -11,6 +11,7 @@ use weft_units::{Duration, Rng, Seed};
 
 use self::dre::Estimators;
 use self::tables::Tables;
+use self::tag::Metric;
 use super::flow::{Flow, FlowTable};
 use super::{
     Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, ParameterError, Place, ecmp,
@@ -19,6 +20,9 @@ use crate::time::SimSpan;
 
 mod dre;
 mod tables;
+mod tag;
+
+pub(super) use tag::Tag;
 
 /// CONGA's parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,26 +66,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The congestion of the path through one uplink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Metric {
-    /// The first leaf's port: the paper's `LBTag`.
-    uplink: u16,
-    /// The largest estimate on the path: `CE`.
-    congestion: u8,
-}
-
-/// The label that leaves write on packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
-    /// The leaf that wrote it, as an index among switches.
-    leaf: u32,
-    /// The metric of the packet's path so far; control packets are not measured.
-    met: Option<Metric>,
-    /// The metric of a path in the other direction.
-    feedback: Option<Metric>,
 }
 
 /// The state of all switches.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Metric;
+use super::tag::Metric;
 use crate::time::{SimSpan, SimTime};
 
 /// The tables of one leaf.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Config, Header, Mark, Tag};
+use super::Config;
+use super::tag::{Header, Mark, Tag};
 use crate::packet::{Ecn, Hop};
 use crate::switch::flow::{Flow, FlowTable};
 use crate::switch::{Command, Decision, Label};

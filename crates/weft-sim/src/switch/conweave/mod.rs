@@ -23,6 +23,9 @@ use crate::time::SimTime;
 
 mod destination;
 mod source;
+mod tag;
+
+pub(super) use tag::Tag;
 
 /// ConWeave's parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,51 +68,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// The label that leaves write on packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tag {
-    /// A header on data, for the last leaf.
-    Data(Header),
-    /// A reply to the first leaf: the requested packet arrived.
-    Reply {
-        /// The epoch of the request.
-        epoch: SimTime,
-        /// `true` if the packet was the TAIL: this is CLEAR.
-        is_clear: bool,
-    },
-    /// A notification to the first leaf: the path by this uplink is congested.
-    Notify {
-        /// The uplink.
-        uplink: LinkId,
-    },
-}
-
-/// The header that the first leaf writes on data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The uplink of the packet's path.
-    uplink: LinkId,
-    /// The epoch, identified by its start time. So a flow that was forgotten begins a later epoch than any before.
-    epoch: SimTime,
-    /// `true` if it left after the TAIL, on the new path.
-    is_rerouted: bool,
-    mark: Mark,
-    /// The departure time at the first leaf.
-    sent_at: SimTime,
-    /// The departure time of the TAIL, if it has left.
-    tail_at: SimTime,
-}
-
-/// The role of a data packet in its epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    None,
-    /// `RTT_REQUEST`: the first of its epoch.
-    Request,
-    /// `TAIL`: the last of its epoch on the old path.
-    Tail,
 }
 
 /// The state of all switches.

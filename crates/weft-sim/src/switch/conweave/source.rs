@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use weft_topo::LinkId;
 use weft_units::{Duration, Rng, Seed};
 
-use super::{Config, Header, Mark, Tag};
+use super::Config;
+use super::tag::{Header, Mark, Tag};
 use crate::packet::Integrity;
 use crate::switch::Decision;
 use crate::switch::flow::{Flow, FlowTable};

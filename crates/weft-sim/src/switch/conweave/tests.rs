@@ -3,6 +3,7 @@
 
 use weft_topo::NodeId;
 
+use super::tag::{Header, Mark};
 use super::*;
 use crate::packet::Hop;
 use crate::switch::Kind;
