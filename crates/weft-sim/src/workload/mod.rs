@@ -20,6 +20,7 @@ mod flow_list;
 mod flows;
 mod hosts;
 mod incast;
+mod iteration;
 mod pairs;
 mod parallel_training;
 mod permutation;
@@ -39,13 +40,14 @@ pub use flow_list::{Config as FlowList, parse_flow_list, read_flow_list};
 pub use flows::{Connections, Flow, Flows};
 pub use hosts::{HostSet, ParseHostsError};
 pub use incast::Config as Incast;
+pub use iteration::{Iteration, Shares};
 pub use pairs::Config as Pairs;
 pub use parallel_training::{
-    Config as ParallelTraining, Load, Model, Placement, ServerConfig, Sharding, Shares,
+    Config as ParallelTraining, Load, Model, Placement, ServerConfig, Sharding,
 };
 pub use permutation::Config as Permutation;
 pub use poisson::{Config as Poisson, LoadOf};
-pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
+pub use ring_all_reduce::{Config as RingAllReduce, RingOrder};
 pub use rings::Grouping;
 pub use rounds::Config as Rounds;
 pub use training::{Collective, Config as Training};

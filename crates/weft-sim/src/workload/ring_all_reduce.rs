@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
 
-use super::{HostSet, Setting, Shares, Workload, WorkloadBuilder, WorkloadError, one_to_64};
+use super::{HostSet, Iteration, Setting, Workload, WorkloadBuilder, WorkloadError, one_to_64};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
@@ -76,21 +76,6 @@ pub enum RingOrder {
     /// Servers alternate between the first and the second half of the list. With the halves in two segments every hop
     /// crosses the layer above: this order loads that layer most.
     Alternating,
-}
-
-/// A completed collective, or a round of several.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Iteration {
-    /// The start, microseconds of simulated time.
-    pub start_us: f64,
-    /// The time of the slowest rank, microseconds.
-    pub time_us: f64,
-    /// The bus bandwidth: bytes each rank sent over the time, Gb/s; for an all-reduce 2(N-1)/N times its size, as
-    /// nccl-tests reports it.
-    pub bus_gbps: f64,
-    /// The shares of the time, for a model's training.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shares: Option<Shares>,
 }
 
 impl WorkloadBuilder for Config {

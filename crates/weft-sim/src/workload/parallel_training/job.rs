@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use weft_plan::collective::Step;
 
 use super::Config;
@@ -14,26 +13,8 @@ use super::program::{LANES, Op, Plan};
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
-use crate::workload::{Iteration, Workload};
+use crate::workload::{Iteration, Shares, Workload};
 use crate::world::Session;
-
-/// The parts of a training iteration's time, as shares.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Shares {
-    /// Communication that computation did not hide: the iteration's time minus the time it would take if messages took
-    /// none.
-    pub exposed: f64,
-    /// The time a rank computed. This field and those below are means over the ranks.
-    pub computing: f64,
-    /// The time it took part in tensor-parallel collectives, including waiting for others.
-    pub tensor: f64,
-    /// The time it waited for other stages, including the pipeline's bubble.
-    pub pipeline: f64,
-    /// The time of data-parallel collectives, whether or not computation ran at the same time.
-    pub data: f64,
-    /// The time it took part in the exchange of tokens.
-    pub expert: f64,
-}
 
 /// The bit of a wake's token that marks a message from a GPU of the same server.
 const MESSAGE: u64 = 1 << 63;

@@ -28,7 +28,6 @@ mod rank;
 
 use grid::Grid;
 use job::Job;
-pub use job::Shares;
 pub use model::{Load, Model, Sharding};
 pub use placement::{Placement, ServerConfig};
 use program::Plan;
