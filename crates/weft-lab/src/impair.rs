@@ -26,7 +26,8 @@ pub struct Impairment {
     /// The rate limit, with a drop-tail queue. A burst of 200 us of traffic, at least two full packets, passes without
     /// delay.
     pub rate: Option<BitRate>,
-    /// The queue of the rate limit in bytes, beyond the burst; 5 ms of traffic by default. It requires a rate.
+    /// The queue of the rate limit in bytes, beyond the burst; 5 ms of traffic by default. It has no effect without a
+    /// rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<ByteCount>,
     /// The backlog in bytes above which a rate limit marks ECN-capable packets "congestion experienced". It is the
@@ -68,7 +69,9 @@ pub(crate) fn apply(
         if offloads && random(old) != random(new) {
             set_segmentation(fabric, port, !random(new))?;
         }
-        if (old.rate, old.queue) != (new.rate, new.queue) {
+        // A queue without a rate limits nothing.
+        let limit = |impairment: &Impairment| impairment.rate.map(|rate| (rate, impairment.queue));
+        if limit(old) != limit(new) {
             set_rate(fabric, port, new, mtu)?;
         }
     }

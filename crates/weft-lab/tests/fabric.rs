@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Flow, Impairment, Lab, LabError, LabSpec, enter};
 use weft_testkit::{lab_is_missing, skip_on_this_machine};
+use weft_units::ByteCount;
 
 const PORT: u16 = 4791;
 const UDP: u8 = 17;
@@ -294,6 +295,21 @@ fn a_rate_limit_limits() {
         let mbps = bits / start.elapsed().as_secs_f64() / 1e6;
         assert!((60.0..100.0).contains(&mbps), "{mbps:.1} Mb/s through a limit of 80");
     });
+}
+
+#[test]
+fn a_queue_takes_effect_only_with_a_rate() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    let queue = Impairment { queue: Some(ByteCount(30_000)), ..Impairment::default() };
+    let limited = Impairment { rate: "80Mbps".parse().ok(), ..queue };
+    for (impairment, is_limited) in
+        [(queue, false), (limited, true), (queue, false), (Impairment::default(), false)]
+    {
+        lab.impair("h0-l0", Direction::From("h0".into()), &impairment).unwrap();
+        let tc = || Command::new("tc").args(["qdisc", "show"]).output().unwrap();
+        let shown = String::from_utf8(lab.enter("h0", tc).unwrap().stdout).unwrap();
+        assert_eq!(shown.contains("tbf"), is_limited, "{impairment:?}: {shown}");
+    }
 }
 
 #[test]
