@@ -17,11 +17,11 @@ use serde_json::Value;
 
 use weft_route::Prefix;
 
-use crate::fabric::{Fabric, Family, Node, NodeKind};
+use crate::fabric::{Fabric, Family, Node};
 use crate::namespace::enter;
 use crate::state::folder_of;
 use crate::tool::{IP, Tool};
-use crate::{Lab, LabError, LabSpec, Routing};
+use crate::{LabError, LabSpec};
 
 /// The folder of the daemons in Debian's package.
 const DAEMONS: &str = "/usr/lib/frr";
@@ -201,30 +201,6 @@ fn missing_route(
             (found != wanted).then(|| format!("{found} of {wanted} next hops for {address}"))
         });
     Ok(missing)
-}
-
-impl Lab {
-    /// Returns the folder of the files and sockets of a router's FRR. It exists only in a lab with FRR.
-    pub fn frr_folder(&self, router: &str) -> PathBuf {
-        folder(self.name(), router)
-    }
-
-    /// Sends commands to a router's FRR, as `vtysh -c` does, and returns its output.
-    ///
-    /// # Errors
-    /// Returns `Unknown` without such a router or in a lab without FRR, `MissingTool`, or `Command` with FRR's message.
-    pub fn vtysh(&self, router: &str, commands: &[&str]) -> Result<String, LabError> {
-        let node = self.fabric().node(router)?;
-        if self.spec().routing != Routing::Frr || node.kind == NodeKind::Host {
-            let why =
-                format!("{router} runs no FRR: `weft lab up --routing frr` builds a lab that does");
-            return Err(LabError::Unknown(why));
-        }
-        let folder = folder(self.name(), &node.name).to_string_lossy().into_owned();
-        let mut arguments = vec!["--vty_socket", &folder];
-        arguments.extend(commands.iter().flat_map(|command| ["-c", command]));
-        VTYSH.run(&arguments, "")
-    }
 }
 
 #[cfg(test)]

@@ -1,51 +1,17 @@
-//! The impairments of a link: loss, marks and rate limits, one direction at a time.
+//! The application of impairments to a link: loss, marks and rate limits, one direction at a time.
 //!
 //! Loss and marks are applied where a packet arrives, in the nftables ingress hook of the receiving port, so they apply
 //! to packets as the sending port put them on the wire. The sending port of a lossy direction splits large segments
 //! first: otherwise one random draw would lose 45 packets at once.
 
-use serde::{Deserialize, Serialize};
-use weft_units::{BitRate, ByteCount, Loss};
+use weft_units::{ByteCount, Loss};
 
 use crate::build::set_segmentation;
 use crate::fabric::{Fabric, Link, Port};
 use crate::namespace::enter;
 use crate::state::LinkState;
 use crate::tool::{NFT, TC};
-use crate::{LabError, LabSpec};
-
-/// The impairment of one direction of a link. The default is a healthy link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Impairment {
-    /// The probability with which IP packets are lost. ARP and ICMPv6 are exempt: a lost address resolution costs a
-    /// second, and no fabric loses it.
-    pub loss: Loss,
-    /// The probability with which ECN-capable packets are marked "congestion experienced".
-    pub mark: Loss,
-    /// The rate limit, with a drop-tail queue. A burst of 200 us of traffic, at least two full packets, passes without
-    /// delay.
-    pub rate: Option<BitRate>,
-    /// The queue of the rate limit in bytes, beyond the burst; 5 ms of traffic by default. It has no effect without a
-    /// rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<ByteCount>,
-    /// The backlog in bytes above which a rate limit marks ECN-capable packets "congestion experienced". It is the
-    /// backlog of a virtual queue, counted in full packets, which marked packets do not enter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mark_above: Option<ByteCount>,
-    /// `true` if all packets are dropped silently: both ports stay up.
-    pub black_hole: bool,
-}
-
-/// The directions of a link to change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Both directions.
-    Both,
-    /// Packets that leave the node of this name.
-    From(String),
-}
+use crate::{Impairment, LabError, LabSpec};
 
 /// Applies the changes from `old` to `new` in the kernel. A black hole in both directions begins at one instant: both
 /// drop rules are at the near port and are installed in one transaction.

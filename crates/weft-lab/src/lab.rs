@@ -1,13 +1,14 @@
 //! A lab that is up: code and programs in its nodes, impairments and failures of its links, its removal.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
 use weft_units::unknown_name;
 
-use crate::fabric::{Fabric, Node};
+use crate::fabric::{Fabric, Node, NodeKind};
 use crate::state::{self, State};
 use crate::tool::IP;
 use crate::{
@@ -301,6 +302,28 @@ impl Lab {
             return Err(LabError::RoutesOfItsOwn);
         }
         Ok(self.fabric.paths_with(&self.state.links))
+    }
+
+    /// Returns the folder of the files and sockets of a router's FRR. It exists only in a lab with FRR.
+    pub fn frr_folder(&self, router: &str) -> PathBuf {
+        frr::folder(self.name(), router)
+    }
+
+    /// Sends commands to a router's FRR, as `vtysh -c` does, and returns its output.
+    ///
+    /// # Errors
+    /// Returns `Unknown` without such a router or in a lab without FRR, `MissingTool`, or `Command` with FRR's message.
+    pub fn vtysh(&self, router: &str, commands: &[&str]) -> Result<String, LabError> {
+        let node = self.fabric().node(router)?;
+        if self.spec().routing != Routing::Frr || node.kind == NodeKind::Host {
+            let why =
+                format!("{router} runs no FRR: `weft lab up --routing frr` builds a lab that does");
+            return Err(LabError::Unknown(why));
+        }
+        let folder = frr::folder(self.name(), &node.name).to_string_lossy().into_owned();
+        let mut arguments = vec!["--vty_socket", &folder];
+        arguments.extend(commands.iter().flat_map(|command| ["-c", command]));
+        frr::VTYSH.run(&arguments, "")
     }
 
     fn set_carrier(&mut self, link: &str, down: bool) -> Result<(), LabError> {
