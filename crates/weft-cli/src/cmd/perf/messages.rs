@@ -134,9 +134,13 @@ impl Run {
         loop {
             let at = self.at();
             if at < duration {
-                while let Some(call) = self.model.next(at, &mut self.rng) {
-                    self.send(call)?;
-                }
+                let Self { node, channels, model, rng, lender, in_flight, .. } = self;
+                self.refused += send_due(&mut **model, at, rng, |call| {
+                    let channel = channels[call.channel as usize];
+                    let Some(id) = send(node, lender, channel, &call)? else { return Ok(false) };
+                    in_flight.insert(id, call);
+                    Ok(true)
+                })?;
             } else if self.in_flight.is_empty() || at > duration + DRAIN_TIMEOUT {
                 self.ended = at;
                 return Ok(());
@@ -147,22 +151,6 @@ impl Run {
                 self.on_event(event)?;
             }
         }
-    }
-
-    fn send(&mut self, call: Call) -> Result<()> {
-        let Some(body) = self.lender.body(&mut self.node, call.request, call.response) else {
-            bail!("no registered memory for a message of {} bytes (memory_limit)", call.request);
-        };
-        let (now, channel) = (self.node.now(), self.channels[call.channel as usize]);
-        match self.node.context().request(now, channel, body) {
-            Ok(id) => drop(self.in_flight.insert(id, call)),
-            Err(SendError::Full { .. } | SendError::Memory(_)) => {
-                self.refused += 1;
-                self.model.on_response(&call, call.due);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
     }
 
     fn on_event(&mut self, event: Event) -> Result<()> {
@@ -231,6 +219,45 @@ impl Run {
     }
 }
 
+/// Sends every call that is due by `at`; `send` returns `false` for one that is refused. Returns the number of refused
+/// calls. The model gets these back at the end, since a closed-loop model makes a call again at once: it is sent after
+/// the next poll, which may make room.
+fn send_due(
+    model: &mut dyn Model,
+    at: Duration,
+    rng: &mut Rng,
+    mut send: impl FnMut(Call) -> Result<bool>,
+) -> Result<u64> {
+    let mut refused = Vec::new();
+    while let Some(call) = model.next(at, rng) {
+        if !send(call)? {
+            refused.push(call);
+        }
+    }
+    for call in &refused {
+        model.on_response(call, call.due);
+    }
+    Ok(refused.len() as u64)
+}
+
+/// Sends the request of a call. Returns its number, or `None` if the messaging layer has no room for it.
+fn send(
+    node: &mut Node,
+    lender: &mut Lender,
+    channel: ChannelId,
+    call: &Call,
+) -> Result<Option<u64>> {
+    let Some(body) = lender.body(node, call.request, call.response) else {
+        bail!("no registered memory for a message of {} bytes (memory_limit)", call.request);
+    };
+    let now = node.now();
+    match node.context().request(now, channel, body) {
+        Ok(id) => Ok(Some(id)),
+        Err(SendError::Full { .. } | SendError::Memory(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The results of a run.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -283,4 +310,49 @@ fn text(report: &Report) -> String {
         table.push(row);
     }
     format!("{text}\n{}", render(&table))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+    use weft_sim::workload::sizes::Published;
+
+    use super::*;
+
+    #[test]
+    fn refused_calls_are_made_again_after_the_next_poll() {
+        let sizes = Sizes::published(Published::GoogleRpc);
+        let shape = Shape { size: None, sizes, rate: 10_000.0, outstanding: 4, channels: 3 };
+        for &kind in Kind::value_variants() {
+            let (mut model, mut rng) = (kind.build(&shape), Seed(7).child("refused", 0).rng());
+            for tick in 1..=3 {
+                let (at, mut tried) = (Duration::from_millis(10 * tick), 0);
+                let refuse = |_| {
+                    tried += 1;
+                    assert!(tried < 1000, "{}: the loop does not end", kind.name());
+                    Ok(false)
+                };
+                let refused = send_due(&mut *model, at, &mut rng, refuse).unwrap();
+                assert!(tried > 0 && refused == tried, "{}: {refused} of {tried}", kind.name());
+            }
+        }
+    }
+
+    #[test]
+    fn mice_are_sent_while_elephants_are_refused() {
+        let sizes = Sizes::published(Published::GoogleRpc);
+        let shape = Shape { size: None, sizes, rate: 10_000.0, outstanding: 4, channels: 3 };
+        let mut model = Kind::ElephantsMice.build(&shape);
+        let (mut rng, mut mice) = (Seed(7).child("mice", 0).rng(), 0);
+        let mut tried = 0;
+        let take_mice = |call: Call| {
+            tried += 1;
+            assert!(tried < 1000, "the loop does not end");
+            mice += u64::from(call.class == 1);
+            Ok(call.class == 1)
+        };
+        let at = Duration::from_millis(10);
+        let refused = send_due(&mut *model, at, &mut rng, take_mice).unwrap();
+        assert!(refused == 4 && mice > 50, "{refused} elephants, {mice} mice");
+    }
 }
