@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use weft_units::Duration;
-use weft_xrdma::{CallError, ChannelId, Event, Node, Payload, Ticket};
+use weft_xrdma::{CallError, ChannelId, Event, Node, Payload, SendError, Ticket};
 
 use super::NodeOptions;
 use super::protocol::{Order, Outcome, echo};
@@ -51,20 +51,33 @@ impl Pinger {
         echo(&mut body, order.size.min(MAX_PING));
         for _ in 0..order.count {
             for (target, outcome) in order.targets.iter().zip(&mut outcomes) {
-                match self.channels.get(target).map(|&channel| ping(node, channel, &body, order)) {
-                    Some(Ok(round_trip)) => outcome.round_trips_ns.push(round_trip.as_nanos()),
-                    Some(Err(error)) => {
-                        outcome.lost += 1;
-                        if matches!(error, CallError::Closed(_)) {
-                            outcome.error = Some(error.to_string());
-                            self.channels.remove(target);
-                        }
-                    }
-                    None => outcome.lost += 1,
-                }
+                let ping = |channel| ping(node, channel, &body, order);
+                ping_once(&mut self.channels, target, outcome, ping);
             }
         }
         outcomes
+    }
+}
+
+/// Pings a target if it has a channel, and records the result. A channel that has ended is removed: the next order
+/// connects again.
+fn ping_once(
+    channels: &mut BTreeMap<SocketAddr, ChannelId>,
+    target: &SocketAddr,
+    outcome: &mut Outcome,
+    ping: impl FnOnce(ChannelId) -> Result<Duration, CallError>,
+) {
+    match channels.get(target).map(|&channel| ping(channel)) {
+        Some(Ok(round_trip)) => outcome.round_trips_ns.push(round_trip.as_nanos()),
+        Some(Err(error)) => {
+            outcome.lost += 1;
+            // A channel whose end was polled while another target was pinged refuses the request.
+            if matches!(error, CallError::Closed(_) | CallError::Send(SendError::Closed)) {
+                outcome.error = Some(error.to_string());
+                channels.remove(target);
+            }
+        }
+        None => outcome.lost += 1,
     }
 }
 
@@ -113,4 +126,29 @@ fn ping(
     let now = node.now();
     node.context().release(now, answer);
     Ok(now.since(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_xrdma::CloseReason;
+
+    use super::*;
+
+    #[test]
+    fn a_channel_stays_until_it_ends() {
+        let target: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        for (error, has_ended) in [
+            (CallError::TimedOut, false),
+            (CallError::Send(SendError::Full { waiting: 3 }), false),
+            (CallError::Closed(CloseReason::ByPeer), true),
+            (CallError::Send(SendError::Closed), true),
+        ] {
+            let mut channels = BTreeMap::from([(target, ChannelId::default())]);
+            let mut outcome = Outcome::default();
+            let text = error.to_string();
+            ping_once(&mut channels, &target, &mut outcome, |_| Err(error));
+            assert_eq!((channels.is_empty(), outcome.lost), (has_ended, 1), "{text}");
+            assert_eq!(outcome.error, has_ended.then_some(text));
+        }
+    }
 }
