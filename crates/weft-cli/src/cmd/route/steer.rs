@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use weft_steer::{Change, Lease};
+use weft_steer::{Change, Lease, Plan, RouterEntry};
 
 use super::source::Source;
 use weft_report::terminal::Output;
@@ -55,13 +55,7 @@ pub(super) fn run(arguments: &Move, output: Output) -> Result<ExitCode> {
     if !arguments.dry_run {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let holder = format!("by-hand/{}/{}", std::process::id(), since.as_nanos());
-        let lease = Lease::new(holder, LEASE);
-        router.carry_out(&plan, &lease)?;
-        let seen = router.await_change(&change, APPLY_TIMEOUT);
-        lease.release(router)?;
-        if let Err(error) = seen {
-            bail!("it was told, and its kernel does not show it: {error}");
-        }
+        carry_out(router, &plan, &change, &Lease::new(holder, LEASE))?;
     }
     let done = if arguments.dry_run { "would run" } else { "ran" };
     let value =
@@ -71,4 +65,55 @@ pub(super) fn run(arguments: &Move, output: Output) -> Result<ExitCode> {
         commands => format!("{}: {done}:\n  {}", plan.router, commands.join("\n  ")),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Carries out a plan under a lease, waits until the router's kernel shows the change, and releases the lease, also if
+/// a command has failed.
+fn carry_out(router: &RouterEntry, plan: &Plan, change: &Change, lease: &Lease) -> Result<()> {
+    let done = router.carry_out(plan, lease);
+    let seen = done.is_ok().then(|| router.await_change(change, APPLY_TIMEOUT));
+    let released = lease.release(router);
+    done?;
+    released?;
+    if let Some(Err(error)) = seen {
+        bail!("it was told, and its kernel does not show it: {error}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use weft_steer::Method;
+
+    use super::*;
+
+    /// A router whose scripts run on this machine. Its lease is in a folder of the test.
+    fn router(folder: &str) -> RouterEntry {
+        let run = format!("sed 's,/run/weft-route,{folder},g' | sh -s");
+        let reach = ["sh", "-c", &run].map(String::from).to_vec();
+        let (agent, apply) = ([127, 0, 0, 1].into(), Method::Kernel);
+        RouterEntry { name: "l0".into(), reach, agent, sources: vec![], apply, ports: vec![] }
+    }
+
+    #[test]
+    fn a_move_whose_commands_fail_leaves_no_lease() {
+        let folder = std::env::temp_dir().join(format!("weft-move-{}", std::process::id()));
+        let lease_file = folder.join("router.lease");
+        let router = router(folder.to_str().unwrap());
+        let change = Change::back("10.2.0.2".parse::<IpAddr>().unwrap());
+        let commands = vec![format!("test -s {} || exit 5", lease_file.display()), "exit 7".into()];
+        let plan = Plan { router: "l0".into(), commands };
+        let error = carry_out(&router, &plan, &change, &Lease::new("by-hand", LEASE)).unwrap_err();
+        assert!(error.to_string().contains("status: 7"), "{error}");
+        assert!(!lease_file.exists(), "{}", fs::read_to_string(&lease_file).unwrap());
+        // The lease of a controller stays.
+        let other = Lease::new("controller", LEASE);
+        other.renew(&router).unwrap();
+        let error = carry_out(&router, &plan, &change, &Lease::new("by-hand", LEASE)).unwrap_err();
+        assert!(error.to_string().contains("controller"), "{error}");
+        assert!(fs::read_to_string(&lease_file).unwrap().starts_with("controller "));
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
