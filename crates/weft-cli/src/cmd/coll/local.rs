@@ -33,10 +33,7 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
         Some(token) => token,
         None => Token::random().context("cannot make a token for the job")?,
     };
-    let mut children = Vec::new();
-    for rank in 0..ranks {
-        children.push(start(rank, ranks, at, &token, lab.as_ref())?);
-    }
+    let mut children = start_all(ranks, |rank| start(rank, ranks, at, &token, lab.as_ref()))?;
     let mut failed = Vec::new();
     for (rank, child) in children.iter_mut().enumerate() {
         let status = child.wait().with_context(|| format!("cannot wait for rank {rank}"))?;
@@ -48,6 +45,25 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     bail!("ranks {} failed; their messages are above", failed.join(", "))
+}
+
+/// Starts all ranks. If one cannot start, ends those that did: they would wait for it until their time limit.
+fn start_all(ranks: usize, start: impl Fn(usize) -> Result<Child>) -> Result<Vec<Child>> {
+    let mut children: Vec<Child> = Vec::new();
+    for rank in 0..ranks {
+        match start(rank) {
+            Ok(child) => children.push(child),
+            Err(error) => {
+                for mut child in children {
+                    // The error of a rank that has ended by itself is ignored.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(children)
 }
 
 fn start(
@@ -84,5 +100,32 @@ fn start(
             Ok(lab.spawn(&format!("h{rank}"), &mut command)?)
         }
         None => command.spawn().with_context(|| format!("cannot start rank {rank}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn no_rank_outlives_one_that_cannot_start() {
+        let started = RefCell::new(Vec::new());
+        let start = |rank| {
+            if rank == 2 {
+                bail!("cannot start rank {rank}");
+            }
+            let child = Command::new("sleep").arg("60").spawn()?;
+            started.borrow_mut().push(child.id());
+            Ok(child)
+        };
+        let error = start_all(4, start).unwrap_err();
+        assert_eq!(error.to_string(), "cannot start rank 2");
+        // A process that has ended and is not awaited is still listed.
+        let exists = |process: &u32| PathBuf::from(format!("/proc/{process}")).exists();
+        assert_eq!(started.borrow().iter().filter(|process| exists(process)).count(), 0);
+        assert_eq!(started.borrow().len(), 2);
     }
 }
