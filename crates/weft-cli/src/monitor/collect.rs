@@ -47,7 +47,8 @@ impl State {
     }
 
     /// Returns the number of a host's last known event; the next request asks for later ones. A restarted agent counts
-    /// from 1: its first report omits the events up to this number, and its next report has them.
+    /// from 1: its first report omits the events up to this number and is taken without events, and its next report has
+    /// all.
     pub(super) fn after(&self, host: &str) -> u64 {
         self.hosts.get(host).map_or(0, |known| known.last_event.1)
     }
@@ -65,6 +66,10 @@ impl State {
         let mut events = std::mem::take(&mut report.events);
         events.iter_mut().for_each(|event| event.host.clone_from(&report.host));
         if known.last_event.0 != report.epoch {
+            // The request asked for events after a number of the former agent: the next one asks for all.
+            if known.last_event.1 > 0 {
+                events.clear();
+            }
             known.last_event = (report.epoch, 0);
             known.reports.clear();
         }
@@ -122,4 +127,40 @@ impl State {
 /// Returns an event about a host.
 fn about(host: &str, kind: EventKind, text: &str) -> HostEvent {
     HostEvent { host: host.to_owned(), text: text.to_owned(), ..HostEvent::to("", 0, now(), kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::Host;
+
+    /// Returns an agent's report after it has recorded `recorded` events.
+    fn report(epoch: u64, recorded: u64, after: u64) -> Report {
+        let event =
+            |number| HostEvent { number, ..HostEvent::to("", epoch, number, EventKind::Began) };
+        Report {
+            host: "a".to_owned(),
+            epoch,
+            at: 0,
+            view: Host::default(),
+            totals: Vec::new(),
+            events: (after + 1..=recorded).map(event).collect(),
+        }
+    }
+
+    #[test]
+    fn all_events_of_a_restarted_agent_are_collected_once() {
+        for recorded in [1, 3, 5] {
+            let mut state = State::new(&["a".to_owned()], 0);
+            for (epoch, recorded) in [(1, 2), (1, 3), (2, recorded), (2, recorded), (2, 6)] {
+                let after = state.after("a");
+                state.take("a", report(epoch, recorded, after));
+            }
+            for (epoch, count) in [(1, 3), (2, 6)] {
+                let events = state.events.iter().filter(|event| event.pid == epoch);
+                let numbers: Vec<u64> = events.map(|event| event.number).collect();
+                assert_eq!(numbers, (1..=count).collect::<Vec<_>>(), "epoch {epoch}, {recorded}");
+            }
+        }
+    }
 }
