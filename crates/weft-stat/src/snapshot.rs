@@ -149,18 +149,51 @@ fn within(what: &'static str, end: u64, bytes: u64) -> Result<(), LayoutError> {
     if needed > bytes { Err(LayoutError::Short { what, needed, got: bytes }) } else { Ok(()) }
 }
 
+/// Returns the length of a file in bytes.
+fn length_of(file: &File) -> u64 {
+    file.metadata().map_or(0, |about| about.len())
+}
+
 fn word_of(file: &File, at: usize) -> Result<u64, LayoutError> {
     let mut word = [0; 8];
-    let short =
-        |_| LayoutError::Short { what: "the header", needed: 8 * HEADER_WORDS as u64, got: 0 };
+    let short = |_| LayoutError::Short {
+        what: "the header",
+        needed: 8 * HEADER_WORDS as u64,
+        got: length_of(file),
+    };
     file.read_exact_at(&mut word, 8 * at as u64).map_err(short)?;
     Ok(u64::from_le_bytes(word))
 }
 
 fn bytes_of(file: &File) -> Result<Vec<u8>, LayoutError> {
-    let length = file.metadata().map_or(0, |about| about.len()).min(MAX_BYTES);
+    bytes_to(file, length_of(file).min(MAX_BYTES))
+}
+
+/// Returns the first `length` bytes.
+fn bytes_to(file: &File, length: u64) -> Result<Vec<u8>, LayoutError> {
     let mut bytes = vec![0; usize::try_from(length).expect("bounded above")];
-    let short = |_| LayoutError::Short { what: "the content", needed: length, got: 0 };
+    let short =
+        |_| LayoutError::Short { what: "the content", needed: length, got: length_of(file) };
     file.read_exact_at(&mut bytes, 0).map_err(short)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_file_is_reported_with_its_length() {
+        let path = std::env::temp_dir().join(format!("weft-stat-{}-short", std::process::id()));
+        std::fs::write(&path, [0; 21]).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let needed = 8 * HEADER_WORDS as u64;
+        let short = LayoutError::Short { what: "the header", needed, got: 21 };
+        assert_eq!(Snapshot::read(&file), Err(short));
+        // The file shrank after its length was read.
+        let short = LayoutError::Short { what: "the content", needed: 40, got: 21 };
+        assert_eq!(bytes_to(&file, 40), Err(short));
+        assert_eq!(bytes_to(&file, 21), Ok(vec![0; 21]));
+    }
 }
