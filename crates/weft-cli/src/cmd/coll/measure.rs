@@ -6,25 +6,46 @@ use weft_comm::{Call, Collective, Communicator, DataType, Op, Share};
 use weft_units::Duration;
 
 use super::formula::Sized;
-use super::perf::Args;
 use super::report::Row;
 
-pub(super) struct Measurement<'a> {
-    group: Communicator<Vec<u8>>,
-    arguments: &'a Args,
+/// Parameters that are the same for all rows of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameters {
+    /// The type of the elements.
+    pub(super) data_type: DataType,
+    /// The reduction of the elements.
+    pub(super) op: Op,
+    /// The root, for collectives that have one.
+    pub(super) root: usize,
+    /// Number of iterations before the measurement.
+    pub(super) warm_up: u32,
+    /// Maximum number of measured iterations.
+    pub(super) max_iterations: u32,
+    /// The time for the iterations of a size.
+    pub(super) time: Duration,
+    /// `true` if the results are checked.
+    pub(super) checks: bool,
+    /// Time limit for a call that makes no progress.
+    pub(super) timeout: Duration,
+    /// `true` if rows have the share of blocks that went over the network.
+    pub(super) shares: bool,
 }
 
-impl<'a> Measurement<'a> {
-    pub(super) const fn new(group: Communicator<Vec<u8>>, arguments: &'a Args) -> Self {
-        Self { group, arguments }
+pub(super) struct Measurement {
+    group: Communicator<Vec<u8>>,
+    parameters: Parameters,
+}
+
+impl Measurement {
+    pub(super) const fn new(group: Communicator<Vec<u8>>, parameters: Parameters) -> Self {
+        Self { group, parameters }
     }
 
     /// Measures a collective of at most `bytes` bytes: warms up, chooses a number of iterations that fits the time
     /// limit, and measures them.
     pub(super) fn row(&mut self, collective: Collective, bytes: usize) -> Result<Row> {
         let (ranks, rank) = (self.group.ranks(), self.group.rank());
-        let (data_type, op, root) = self.arguments.element();
-        let (warm_up, max_iterations, time) = self.arguments.limits();
+        let Parameters { data_type, op, root, warm_up, max_iterations, time, .. } = self.parameters;
         let type_index =
             DataType::ALL.iter().position(|one| *one == data_type).expect("one of them");
         let Sized { call, size, count } =
@@ -33,7 +54,7 @@ impl<'a> Measurement<'a> {
         let mut buffer = vec![0; call.bytes()];
         pattern::fill(&call, ranks, rank, &mut buffer);
         buffer = self.run(call, buffer)?;
-        let wrong = if self.arguments.checks() {
+        let wrong = if self.parameters.checks {
             let wrong = pattern::wrong(&call, ranks, rank, &buffer);
             Some(self.agree(wrong, Op::Sum)?)
         } else {
@@ -72,14 +93,13 @@ impl<'a> Measurement<'a> {
             algbw,
             busbw: algbw * collective.bus_factor(ranks),
             wrong,
-            over_network: self.arguments.shares().then(|| over_network(before, share)),
+            over_network: self.parameters.shares.then(|| over_network(before, share)),
         })
     }
 
     fn run(&mut self, call: Call, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let rank = self.group.rank();
-        let timeout: Duration = self.arguments.timeout();
-        self.group.run(call, buffer, Some(timeout)).map_err(|error| {
+        self.group.run(call, buffer, Some(self.parameters.timeout)).map_err(|error| {
             self.group.give_up(&error.to_string());
             anyhow!("rank {rank}: {error}")
         })

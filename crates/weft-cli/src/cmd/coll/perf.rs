@@ -11,7 +11,7 @@ use weft_comm::{
 use weft_units::{BitRate, ByteCount, Duration, unknown_name};
 use weft_xrdma::NodeError;
 
-use super::measure::Measurement;
+use super::measure::{Measurement, Parameters};
 use super::{local, ports, report};
 use crate::cmd::perf::resolve;
 use crate::log;
@@ -162,7 +162,7 @@ fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     if arguments.root >= ranks {
         bail!("--root {}: the group has ranks 0 to {}", arguments.root, ranks - 1);
     }
-    let mut measurement = Measurement::new(group, arguments);
+    let mut measurement = Measurement::new(group, arguments.parameters());
     let mut report = report::Report {
         ranks,
         channels: arguments.channels.name(),
@@ -256,23 +256,17 @@ impl Args {
         sizes
     }
 
-    pub(super) const fn element(&self) -> (DataType, Op, usize) {
-        (self.data_type, self.op, self.root)
-    }
-
-    pub(super) const fn limits(&self) -> (u32, u32, Duration) {
-        (self.warm_up, self.iterations, self.time)
-    }
-
-    pub(super) const fn checks(&self) -> bool {
-        !self.no_check
-    }
-
-    pub(super) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    pub(super) fn shares(&self) -> bool {
-        self.channels == Channels::Hybrid
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            data_type: self.data_type,
+            op: self.op,
+            root: self.root,
+            warm_up: self.warm_up,
+            max_iterations: self.iterations,
+            time: self.time,
+            checks: !self.no_check,
+            timeout: self.timeout,
+            shares: self.channels == Channels::Hybrid,
+        }
     }
 }
