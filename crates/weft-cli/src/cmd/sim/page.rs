@@ -1,12 +1,10 @@
-//! The HTML page of a run.
+//! The headline and the HTML page of a run.
 
 use std::collections::BTreeMap;
 
 use weft_report::{Axis, BarPlot, Body, CdfPlot, LinePlot, Report as Page, Section, Series, Unit};
 use weft_sim::measure::Distribution;
 use weft_sim::{Report, Scenario};
-
-use super::run::headline;
 
 /// Returns the tables and plots of one run, and the scenario with which to repeat it.
 pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page {
@@ -40,6 +38,17 @@ pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page
     let subtitle =
         if scenario.about.is_empty() { headline(report) } else { scenario.about.clone() };
     Page { title: report.scenario.clone(), subtitle, facts: facts(report), sections }
+}
+
+/// Returns the result in one line.
+pub(super) fn headline(report: &Report) -> String {
+    let end = if report.finished { "finished" } else { "NOT FINISHED before run.limit" };
+    let time = Unit::Seconds.format(report.simulated_us / 1e6);
+    let goodput = Unit::BitsPerSecond.format(report.goodput.total_gbps * 1e9);
+    format!(
+        "{}, seed {}: {end} after {time} of simulated time, {goodput} in all",
+        report.scenario, report.seed
+    )
 }
 
 fn facts(report: &Report) -> Vec<(String, String)> {

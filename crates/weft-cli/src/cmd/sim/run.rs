@@ -13,7 +13,7 @@ use weft_sim::{Report, Scenario, run_all};
 use weft_units::Seed;
 
 use super::batch::{Batch, Seeds};
-use super::page;
+use super::page::{headline, page};
 use crate::files::{in_scenario, read_scenario};
 use crate::progress;
 use weft_report::terminal::Destination;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     };
     let elapsed = began.elapsed();
     if let Some(file) = &arguments.html {
-        write_file(file, &page::page(&scenario, &expanded, &reports[0]).to_html())?;
+        write_file(file, &page(&scenario, &expanded, &reports[0]).to_html())?;
     }
     if arguments.csv {
         return output.raw(&reports[0].flow_lines().to_csv());
@@ -109,14 +109,4 @@ fn text(reports: &[Report], expanded: &str, elapsed: Duration, arguments: &RunAr
         text += &format!("; the page: {}", file.display());
     }
     text
-}
-
-pub(super) fn headline(report: &Report) -> String {
-    let end = if report.finished { "finished" } else { "NOT FINISHED before run.limit" };
-    let time = Unit::Seconds.format(report.simulated_us / 1e6);
-    let goodput = Unit::BitsPerSecond.format(report.goodput.total_gbps * 1e9);
-    format!(
-        "{}, seed {}: {end} after {time} of simulated time, {goodput} in all",
-        report.scenario, report.seed
-    )
 }
