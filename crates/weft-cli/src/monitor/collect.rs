@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weft_stat::EventKind;
 
-use super::picture::{Ends, Paths, Point, paths_of};
+use super::pairs::{Ends, Paths, Point};
 use super::watch::{HostEvent, Report, now};
 
 /// The collector's state of a host.
@@ -37,8 +37,6 @@ pub(super) struct State {
 const MAX_REPORTS: usize = 6;
 /// Number of events that are kept.
 const MAX_EVENTS: usize = 1000;
-/// The time for which the paths of an idle connection are shown, ms.
-const PATH_RETENTION: u64 = 60_000;
 
 impl State {
     pub(super) fn new(hosts: &[String], keep: u64) -> Self {
@@ -98,23 +96,6 @@ impl State {
         let surplus = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..surplus);
         self.events.make_contiguous().sort_by_key(|event| event.at);
-    }
-
-    /// Adds a point of history for every pair, and the paths; called after each round of reports.
-    pub(super) fn record_history(&mut self) {
-        let at = now();
-        for (ends, point) in self.points(at) {
-            self.history.entry(ends).or_default().push_back(point);
-        }
-        let oldest = at.saturating_sub(self.keep);
-        self.history.retain(|_, points| {
-            let old = points.iter().take_while(|point| point.at < oldest).count();
-            points.drain(..old);
-            !points.is_empty()
-        });
-        let seen: Vec<_> = self.living().flat_map(|report| paths_of(report, at)).collect();
-        self.paths.extend(seen);
-        self.paths.retain(|_, paths| at.saturating_sub(paths.at) < PATH_RETENTION);
     }
 
     /// Returns the last report of each host that answers.

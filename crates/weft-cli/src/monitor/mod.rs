@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | scan a host's programs periodically: counters and events | `watch.rs` |
 //! | serve over HTTP, and ask agents | `service.rs` |
-//! | all hosts together: pairs, rates, history | `collect.rs`, `picture.rs` |
+//! | all hosts together: pairs, rates, history | `collect.rs`, `pairs.rs`, `picture.rs` |
 //! | OpenMetrics for Prometheus | `metrics.rs` |
 //! | the page | `page/` |
 //! | orders to nodes, here or on other hosts | `orders.rs` |
@@ -13,6 +13,7 @@
 mod collect;
 pub(crate) mod metrics;
 mod orders;
+mod pairs;
 mod picture;
 mod service;
 pub(crate) mod watch;

@@ -7,24 +7,9 @@ use serde::Serialize;
 use weft_stat::{Address, ChannelState};
 
 use super::collect::{HostState, State};
-use super::watch::{Counts, HostEvent, Report};
+use super::pairs::{End, Ends, Paths, Point};
+use super::watch::{Counts, HostEvent, Report, now};
 use crate::stat::{ChannelView, NodeView};
-
-/// An end of a pair: a program, a host, or an address that belongs to no known host or program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct End {
-    /// The host's name, or the address.
-    pub(super) host: String,
-    /// The program's name and process number; `None` if the end is a whole host.
-    pub(super) program: Option<(String, u64)>,
-}
-
-/// The two ends of a pair.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct Ends {
-    pub(super) from: End,
-    pub(super) to: End,
-}
 
 /// Counters and rates of a pair, as its first end reports them.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,31 +35,6 @@ pub(super) struct Pair {
     pub(super) repeats: Option<f64>,
     /// `true` if the host of the first end does not answer the monitor.
     pub(super) is_stale: bool,
-}
-
-/// A pair at one time in the past.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Point {
-    /// The time, ms since 1970.
-    pub(super) at: u64,
-    pub(super) bytes: f64,
-    pub(super) p50: Option<u64>,
-    pub(super) p99: Option<u64>,
-}
-
-/// The paths of a connection, as last reported.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Paths {
-    /// The time of the report, ms since 1970.
-    pub(super) at: u64,
-    pub(super) host: String,
-    pub(super) program: String,
-    pub(super) pid: u64,
-    pub(super) peer: String,
-    pub(super) sent: u64,
-    pub(super) retransmits: u64,
-    /// Number, smoothed round-trip time in ns, packets lost, and `true` if the path works.
-    pub(super) paths: Vec<(u64, Option<u64>, u64, bool)>,
 }
 
 /// A host, for the page's head.
@@ -125,6 +85,8 @@ const MAX_TALKERS: usize = 15;
 const MAX_EVENTS: usize = 100;
 /// Maximum number of connections whose paths are on the page.
 const MAX_CONNECTIONS: usize = 40;
+/// The time for which the paths of an idle connection are shown, ms.
+const PATH_RETENTION: u64 = 60_000;
 
 /// A channel with its ends, and its counters over the time of its host's reports.
 struct ChannelActivity<'a> {
@@ -163,8 +125,25 @@ impl State {
         }
     }
 
+    /// Adds a point of history for every pair, and the paths; called after each round of reports.
+    pub(super) fn record_history(&mut self) {
+        let at = now();
+        for (ends, point) in self.points(at) {
+            self.history.entry(ends).or_default().push_back(point);
+        }
+        let oldest = at.saturating_sub(self.keep);
+        self.history.retain(|_, points| {
+            let old = points.iter().take_while(|point| point.at < oldest).count();
+            points.drain(..old);
+            !points.is_empty()
+        });
+        let seen: Vec<_> = self.living().flat_map(|report| paths_of(report, at)).collect();
+        self.paths.extend(seen);
+        self.paths.retain(|_, paths| at.saturating_sub(paths.at) < PATH_RETENTION);
+    }
+
     /// Returns a point of the present for every pair.
-    pub(super) fn points(&self, at: u64) -> Vec<(Ends, Point)> {
+    fn points(&self, at: u64) -> Vec<(Ends, Point)> {
         let seen = self.channels();
         let both = [true, false].into_iter().flat_map(|whole| sum(&seen, whole));
         let point = |pair: &Pair| Point { at, bytes: pair.bytes, p50: pair.p50, p99: pair.p99 };
@@ -262,14 +241,6 @@ impl<'a> Index<'a> {
     }
 }
 
-impl Ends {
-    /// Returns the hosts of the two ends.
-    fn hosts(&self) -> Self {
-        let whole = |end: &End| End { host: end.host.clone(), program: None };
-        Self { from: whole(&self.from), to: whole(&self.to) }
-    }
-}
-
 /// Sums the channels of the same ends.
 fn sum(seen: &[ChannelActivity<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
     let mut groups: BTreeMap<Ends, Vec<&ChannelActivity<'_>>> = BTreeMap::new();
@@ -340,10 +311,7 @@ fn host_row(asked: &str, known: &HostState) -> HostRow {
 }
 
 /// Returns the paths that a host's devices report.
-pub(super) fn paths_of(
-    report: &Report,
-    at: u64,
-) -> impl Iterator<Item = ((String, String, u64), Paths)> + '_ {
+fn paths_of(report: &Report, at: u64) -> impl Iterator<Item = ((String, String, u64), Paths)> + '_ {
     report.view.devices.iter().flat_map(move |device| {
         device.connections.iter().filter_map(move |connection| {
             let own = device.paths.iter().filter(|path| path.connection == connection.id);
