@@ -9,11 +9,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use weft_ring::{Mapped, Memory, sequence};
 use weft_units::{Duration, Instant};
 
+use crate::draft::Draft;
 use crate::folder::{Folder, LockedFile};
-use crate::layout::{
-    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, MAGIC, ProgramState, SEQUENCE, TABLES, VERSION,
-};
-use crate::records::Record;
+use crate::layout::{DIRECTORY, HEARTBEAT, LIFE, MAGIC, ProgramState, SEQUENCE, TABLES, VERSION};
 
 /// A status file of this program. Dropping the value removes the file; [`Folder::sweep`] removes those of killed
 /// programs.
@@ -25,40 +23,6 @@ pub struct StatusWriter {
     sequence: u64,
     /// The process that made the file. A child of `fork` has a copy of this value and must not write.
     pid: u32,
-}
-
-/// The next content of a status file.
-#[derive(Debug, Default)]
-pub struct Draft {
-    words: Vec<u64>,
-}
-
-impl Draft {
-    pub(crate) fn clear(&mut self) {
-        self.words.clear();
-        self.words.resize(HEADER_WORDS, 0);
-    }
-
-    pub(crate) const fn words_mut(&mut self) -> &mut Vec<u64> {
-        &mut self.words
-    }
-
-    /// Appends a record. Records of one kind must be consecutive.
-    ///
-    /// # Panics
-    /// Panics if another kind of record was pushed in between.
-    pub fn push<R: Record>(&mut self, record: &R) {
-        let entry = DIRECTORY + 3 * R::TABLE;
-        let end = self.words.len() as u64;
-        if self.words[entry + 1] == 0 {
-            self.words[entry] = end;
-            self.words[entry + 2] = R::WORDS as u64;
-        }
-        let expected = self.words[entry] + self.words[entry + 1] * R::WORDS as u64;
-        assert_eq!(expected, end, "records of one kind must be consecutive");
-        self.words[entry + 1] += 1;
-        record.put(&mut self.words);
-    }
 }
 
 /// Initial size in words, enough for a few channels; it doubles when needed.
@@ -113,7 +77,7 @@ impl StatusWriter {
         }
         self.draft.clear();
         write(&mut self.draft);
-        let words = &self.draft.words;
+        let words = self.draft.words();
         if words.len() > self.map.words() {
             // The same file, longer: a reader sees either the old or the new sequence.
             self.map = Map::new(self.held.file(), words.len().next_power_of_two())?;

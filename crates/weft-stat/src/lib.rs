@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | the folder, and removal of dead programs' files | `folder.rs` |
 //! | the layout of a file (`docs/reference/stat.md`) | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
-//! | writing | `board.rs` |
+//! | writing | `draft.rs`, `board.rs` |
 //! | reading | `snapshot.rs` |
 //! | commands to a node | `control.rs` |
 //!
@@ -35,6 +35,7 @@
 
 mod board;
 mod control;
+mod draft;
 mod field;
 mod folder;
 #[cfg(test)]
@@ -51,8 +52,9 @@ pub mod properties {
     pub use crate::control::properties::orders;
 }
 
-pub use board::{Draft, StatusWriter, UpdateSchedule};
+pub use board::{StatusWriter, UpdateSchedule};
 pub use control::{Control, ControlError, Request, Setting, ask};
+pub use draft::Draft;
 pub use field::{Field, FieldRow, LayoutError};
 pub use folder::{Folder, FolderError, OFF, StatusFile, VARIABLE};
 pub use layout::{DIRECTORY, HEADER, HEADER_WORDS, MAGIC, ProgramState, TABLES, TableRow, VERSION};

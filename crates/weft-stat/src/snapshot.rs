@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 use weft_ring::{Mapped, sequence};
 
-use crate::board::Draft;
+use crate::draft::Draft;
 use crate::field::LayoutError;
 use crate::layout::{
     DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, MAGIC, ProgramState, SEQUENCE, TABLES, VERSION,
