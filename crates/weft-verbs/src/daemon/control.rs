@@ -20,9 +20,6 @@ use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
 use crate::errno::Errno;
 
-/// Maximum number of messages taken from one client in a row.
-const MAX_MESSAGES: usize = 16;
-
 /// An answer, and the signal that is sent with it.
 type Answered = (Answer, Option<Signal>);
 
@@ -34,15 +31,16 @@ fn errno(Errno(number): Errno) -> Refusal {
 }
 
 impl Daemon {
-    /// Handles a client's messages; returns `false` when it has closed or sent an invalid one.
-    pub(super) fn handle_messages(&mut self, id: ClientId) -> bool {
+    /// Handles a client's next message; returns `false` when it has closed or sent an invalid one. A client reads each
+    /// answer before its next request; one that does not waits its turn, because a ring of work may come with each.
+    pub(super) fn handle_message(&mut self, id: ClientId) -> bool {
         let mut message = core::mem::take(&mut self.message);
-        let is_valid = (0..MAX_MESSAGES).all(|_| self.answer_one(id, &mut message).unwrap_or(true));
+        let is_valid = self.answer_one(id, &mut message).unwrap_or(true);
         self.message = message;
         is_valid && self.clients.contains_key(&id)
     }
 
-    /// Handles one message; returns `None` when there is none, `Some(false)` when the client is to be ended.
+    /// Answers one message; returns `None` when there is none, `Some(false)` when the client is to be ended.
     fn answer_one(&mut self, id: ClientId, message: &mut Vec<u8>) -> Option<bool> {
         let (request, memory) = match self.receive(id, message) {
             Ok(Some(received)) => received,
@@ -236,7 +234,7 @@ impl Daemon {
 
     /// Executes a command of an attached process, after the work that it posted before.
     fn command(&mut self, id: ClientId, command: &Command) -> Result<Reply, Refusal> {
-        while self.take_work_of(id).map_err(|_| errno(Errno(libc::EPROTO)))? {}
+        self.take_posted_work_of(id).map_err(|_| errno(Errno(libc::EPROTO)))?;
         let client = &self.clients[&id];
         let tenant = client.tenant.as_ref();
         let tenant = tenant.ok_or_else(|| Refusal::new(libc::EINVAL, "not attached"))?;

@@ -371,7 +371,7 @@ impl Hostile {
         let with: Vec<_> = OTHER.as_ref().map(AsFd::as_fd).into_iter().take(descriptors).collect();
         // An empty message has the effect of closing.
         let _ = self.socket.send(bytes, &with, true);
-        if !daemon.handle_messages(self.id) {
+        if !daemon.handle_message(self.id) {
             daemon.end_client(self.id, None);
             return false;
         }
@@ -479,6 +479,54 @@ mod tests {
 
     use super::*;
     use crate::inputs::{corpus, survive};
+
+    /// Number of rings that the client fills in all.
+    const RINGS: u32 = 64;
+
+    /// A queue pair in error accepts every receive request and flushes it, so its ring never fills up.
+    #[test]
+    fn a_client_that_posts_while_the_daemon_takes_its_work_keeps_it_for_one_ring() {
+        let mut scene = Scene::open();
+        let daemon = &mut scene.daemon;
+        let mut hostile = Hostile::connect(daemon);
+        hostile.attach(daemon, &mut scene.process);
+        let objects = make(daemon, hostile.id, scene.process.address(), 4096).unwrap();
+        let [qp, other] = objects.qps;
+        for step in [0, 3] {
+            command(daemon, hostile.id, Command::ModifyQp(qp, attributes(step, other))).unwrap();
+        }
+        let request = ReceiveRequest { wr_id: 1, sges: &[] };
+        let mut record = Vec::new();
+        encode(&Work::Receive(qp, Awaited::numbered(1, &request)), &mut record);
+        let file = page(daemon, hostile.id).unwrap().file().try_clone_to_owned().unwrap();
+        let shared = Page::open(file).unwrap();
+        let poster = std::thread::spawn(move || {
+            while hostile.work.tail() < RINGS * Page::RING {
+                if !hostile.work.push(&shared, &record).unwrap() {
+                    core::hint::spin_loop();
+                }
+            }
+        });
+        let taken = |daemon: &Daemon| {
+            let head = page(daemon, hostile.id).unwrap().word(Page::WORK.head);
+            head.load(Ordering::Relaxed)
+        };
+        let mut message = Vec::new();
+        encode(&Request::Command(Command::QueryQp(qp)), &mut message);
+        let send = || hostile.socket.send(&message, &[], true).unwrap();
+        (0..4).for_each(|_| send());
+        let (mut most, mut answer) = (0, Vec::new());
+        while !poster.is_finished() {
+            send();
+            let before = taken(daemon);
+            assert!(daemon.handle_message(hostile.id));
+            most = most.max(taken(daemon) - before);
+            assert!(hostile.socket.receive(&mut answer, true, true).unwrap().is_some());
+        }
+        poster.join().unwrap();
+        // A record's length is in the ring too, and counts less than the record.
+        assert!(most < 2 * Page::RING, "{} rings for one message", most / Page::RING);
+    }
 
     #[test]
     fn a_hostile_client_affects_no_other_and_leaves_no_objects() {

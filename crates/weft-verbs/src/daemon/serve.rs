@@ -119,8 +119,8 @@ impl Daemon {
         let (id, is_signal) = (ClientId(key / 2), key % 2 == 1);
         let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if !is_signal {
-            // The client's last messages are handled before its end.
-            if !self.handle_messages(id) {
+            // The client's last messages are handled before its end: the poller reports it again until then.
+            if !self.handle_message(id) {
                 self.end_client(id, None);
             }
         } else if over {

@@ -20,7 +20,7 @@ impl Daemon {
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             match self.take_work_of(id) {
-                Ok(any) => worked |= any,
+                Ok(bytes) => worked |= bytes > 0,
                 Err(reason) => self.end_client(id, Some(reason)),
             }
         }
@@ -31,33 +31,49 @@ impl Daemon {
         self.deliver_all() || worked
     }
 
-    /// Takes work from a client's ring. Returns `true` if there was any.
+    /// Takes all the work that a client had posted when this is called. The client may refill its ring all the while,
+    /// so this ends after as many bytes as a ring has.
     ///
     /// # Errors
     /// The ring's content is invalid; the error is the reason in words.
-    pub(super) fn take_work_of(&mut self, id: ClientId) -> Result<bool, &'static str> {
+    pub(super) fn take_posted_work_of(&mut self, id: ClientId) -> Result<(), &'static str> {
+        let mut taken = 0;
+        while taken < Page::RING as usize {
+            match self.take_work_of(id)? {
+                0 => break,
+                bytes => taken += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes work from a client's ring. Returns the number of bytes of its records.
+    ///
+    /// # Errors
+    /// The ring's content is invalid; the error is the reason in words.
+    fn take_work_of(&mut self, id: ClientId) -> Result<usize, &'static str> {
         let mut record = core::mem::take(&mut self.record);
-        let mut taken = Ok(false);
+        let (mut bytes, mut outcome) = (0, Ok(()));
         for _ in 0..MAX_REQUESTS {
             let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
             else {
                 break;
             };
             match tenant.work.pop(&tenant.page, &mut record) {
-                Ok(true) => taken = Ok(true),
+                Ok(true) => bytes += record.len(),
                 Ok(false) => break,
                 Err(Corrupt) => {
-                    taken = Err("its ring is corrupt");
+                    outcome = Err("its ring is corrupt");
                     break;
                 }
             }
-            if let Err(reason) = self.post(id, &record) {
-                taken = Err(reason);
+            outcome = self.post(id, &record);
+            if outcome.is_err() {
                 break;
             }
         }
         self.record = record;
-        taken
+        outcome.map(|()| bytes)
     }
 
     /// Posts a work request. A correct client's library has refused every request that the device refuses.
