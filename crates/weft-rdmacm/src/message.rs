@@ -39,7 +39,8 @@ pub(crate) struct Offer {
     pub(crate) private_data: Vec<u8>,
 }
 
-/// The reason of a rejection (IBTA, table 124).
+/// The reason of a rejection (IBTA, table 124), which is never zero: it becomes the status of an event, where zero means
+/// success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reason(pub(crate) u16);
 
@@ -178,10 +179,9 @@ impl Body {
             4 => bare(Self::ReadyToUse),
             5 => {
                 let (reason, data) = bytes.split_first_chunk()?;
-                (data.len() <= private_data::REJECT).then(|| Self::Reject {
-                    reason: Reason(u16::from_be_bytes(*reason)),
-                    private_data: data.to_vec(),
-                })
+                let reason = Reason(u16::from_be_bytes(*reason));
+                let is_valid = reason.0 != 0 && data.len() <= private_data::REJECT;
+                is_valid.then(|| Self::Reject { reason, private_data: data.to_vec() })
             }
             6 => bare(Self::DisconnectRequest),
             7 => bare(Self::DisconnectReply),
@@ -293,6 +293,15 @@ mod tests {
         let wide = Offer { queue_pair: 1 << 24, ..offer(0) };
         let request = Message { body: Body::Request(wide), ..every_kind()[0].clone() };
         assert_eq!(Message::parse(&request.emit()), None);
+    }
+
+    #[test]
+    fn a_rejection_without_a_reason_is_refused() {
+        for (reason, is_valid) in [(0, false), (1, true), (u16::MAX, true)] {
+            let body = Body::Reject { reason: Reason(reason), private_data: vec![1] };
+            let message = Message { body, ..every_kind()[0].clone() };
+            assert_eq!(Message::parse(&message.emit()).is_some(), is_valid, "reason {reason}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Outcome<*mut rdma
     match event.public.event {
         cm_event::CONNECT_RESPONSE => respond(id, &mut event),
         // On failure the queue pair keeps its state; the event itself reports the error.
-        cm_event::REJECTED | cm_event::UNREACHABLE if event.public.status != 0 => {
+        cm_event::REJECTED | cm_event::UNREACHABLE => {
             let _ = transition::advance(id, &[qp_state::ERR]);
         }
         _ => {}
