@@ -93,21 +93,36 @@ unsafe extern "C" fn rdma_getaddrinfo(
         if node.is_null() && service.is_null() && hints.is_none() {
             return Err(EINVAL);
         }
-        let wanted = wanted(hints);
-        let is_passive = wanted.ai_flags & addrinfo_flag::PASSIVE != 0;
-        let mut found = rdma_addrinfo {
-            ai_flags: wanted.ai_flags,
-            ai_qp_type: wanted.ai_qp_type,
-            ai_port_space: wanted.ai_port_space,
-            ai_family: wanted.ai_family,
-            ai_src_addr: copy(wanted.ai_src_addr, wanted.ai_src_len)?,
-            ai_src_len: wanted.ai_src_len,
-            ai_dst_addr: copy(wanted.ai_dst_addr, wanted.ai_dst_len)?,
-            ai_dst_len: wanted.ai_dst_len,
-            ..core::mem::zeroed()
-        };
+        let room: *mut rdma_addrinfo = made(libc::calloc(1, size_of::<rdma_addrinfo>()))?.cast();
+        let resolved = resolve(node, service, &wanted(hints), &mut *room);
+        match resolved {
+            Ok(()) => to.write(room),
+            Err(_) => rdma_freeaddrinfo(room),
+        }
+        resolved
+    })
+}
+
+/// Writes the result of a lookup to `found`, which is all zeroes. After an error it holds the addresses copied so far.
+///
+/// # Safety
+/// `node` and `service` are null or strings, and the addresses of `wanted` are null or have their lengths.
+unsafe fn resolve(
+    node: *const c_char,
+    service: *const c_char,
+    wanted: &rdma_addrinfo,
+    found: &mut rdma_addrinfo,
+) -> Outcome<()> {
+    let is_passive = wanted.ai_flags & addrinfo_flag::PASSIVE != 0;
+    (found.ai_flags, found.ai_family) = (wanted.ai_flags, wanted.ai_family);
+    (found.ai_qp_type, found.ai_port_space) = (wanted.ai_qp_type, wanted.ai_port_space);
+    (found.ai_src_len, found.ai_dst_len) = (wanted.ai_src_len, wanted.ai_dst_len);
+    // SAFETY: guaranteed by the caller; the addresses of `found` are copies.
+    unsafe {
+        found.ai_src_addr = copy(wanted.ai_src_addr, wanted.ai_src_len)?;
+        found.ai_dst_addr = copy(wanted.ai_dst_addr, wanted.ai_dst_len)?;
         if !node.is_null() || !service.is_null() {
-            let (address, len) = look_up(node, service, &wanted)?;
+            let (address, len) = look_up(node, service, wanted)?;
             let (place, place_len) = if is_passive {
                 (&mut found.ai_src_addr, &mut found.ai_src_len)
             } else {
@@ -116,16 +131,13 @@ unsafe extern "C" fn rdma_getaddrinfo(
             libc::free(core::mem::replace(place, address).cast());
             *place_len = len;
         }
-        find_source(&mut found)?;
+        find_source(found)?;
         let first = if is_passive { found.ai_src_addr } else { found.ai_dst_addr };
         if let Some(first) = first.as_ref() {
             found.ai_family = first.sa_family.into();
         }
-        let room: *mut rdma_addrinfo = made(libc::calloc(1, size_of_val(&found)))?.cast();
-        room.write(found);
-        to.write(room);
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Sets the missing source address to the local address that leads to the known destination: libfabric names its device
@@ -163,5 +175,37 @@ unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
             libc::free(found.ai_dst_addr.cast());
             libc::free(this.cast());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The C allocator maps an address of this length by itself, and counts its bytes.
+    const LONG: usize = 40 << 20;
+
+    #[test]
+    fn a_lookup_that_fails_frees_the_copies_of_the_hints() {
+        let mut address = vec![0_u8; LONG];
+        let hints = rdma_addrinfo {
+            ai_flags: addrinfo_flag::NUMERICHOST,
+            ai_src_addr: address.as_mut_ptr().cast(),
+            ai_src_len: socklen_t::try_from(LONG).unwrap(),
+            ai_dst_addr: address.as_mut_ptr().cast(),
+            ai_dst_len: socklen_t::try_from(LONG).unwrap(),
+            ..wanted(None)
+        };
+        // SAFETY: the function takes no pointer.
+        let mapped = || unsafe { libc::mallinfo2() }.hblkhd;
+        let before = mapped();
+        let mut found = ptr::null_mut();
+        // SAFETY: the hints' addresses have their lengths, and the name is a string.
+        let outcome = unsafe {
+            rdma_getaddrinfo(c"no number".as_ptr(), ptr::null(), &raw const hints, &raw mut found)
+        };
+        assert_eq!((outcome, Errno::last()), (-1, Errno(libc::ENODATA)));
+        assert!(found.is_null());
+        assert!(mapped() < before + LONG, "{} bytes are lost", mapped() - before);
     }
 }
