@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use weft_units::{Instant, Rng, Seed};
+use weft_units::Instant;
 
 use crate::message::{Body, CommunicationId, Message, Offer, Reason};
 
 mod connection;
+mod numbers;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 
 use connection::{Connection, Side, State};
+use numbers::UnpredictableNumbers;
 
 /// The number of copies of a request, a third of a second of them, that a port without a listener leaves unanswered:
 /// programs (perftest's `-R`) listen, close, and listen again, and their clients are fast.
@@ -115,11 +117,13 @@ pub(crate) struct Manager {
     /// Number of connections of each address.
     users: BTreeMap<SocketAddr, u32>,
     out: Outbox,
-    rng: Rng,
+    /// The IDs and the first packet sequence numbers. Peers see those of their own connections.
+    numbers: UnpredictableNumbers,
 }
 
 impl Manager {
-    pub(crate) fn new(seed: Seed) -> Self {
+    /// Creates a manager. The `key` must be random and known to nobody else.
+    pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             connections: BTreeMap::new(),
             requested: BTreeMap::new(),
@@ -128,13 +132,13 @@ impl Manager {
             deadlines: BTreeSet::new(),
             users: BTreeMap::new(),
             out: Outbox::default(),
-            rng: seed.child("communication", 0).rng(),
+            numbers: UnpredictableNumbers::new(key),
         }
     }
 
     /// Draws a first packet sequence number.
     pub(crate) fn draw_psn(&mut self) -> u32 {
-        self.rng.next_u32() >> 8
+        self.numbers.next_u32() >> 8
     }
 
     /// Returns `true` if a connection sends from this address, even if only to report its end.
@@ -315,7 +319,7 @@ impl Manager {
     /// Draws an ID that is unused and hard to guess.
     fn draw_id(&mut self) -> CommunicationId {
         loop {
-            let id = CommunicationId(self.rng.next_u32());
+            let id = CommunicationId(self.numbers.next_u32());
             if id != CommunicationId::NONE && !self.connections.contains_key(&id) {
                 return id;
             }

@@ -83,7 +83,8 @@ impl Scene {
     fn new(bytes: &[u8]) -> Self {
         // Every input has its own IDs: a fuzzer that changes bytes until a comparison holds learns none of them.
         let seed = Fnv1a::new().with(bytes.iter().copied()).finish();
-        let mut ends = [0, 1].map(|end| Manager::new(Seed(seed ^ end)));
+        let key = |end| u128::from(seed ^ end).to_le_bytes();
+        let mut ends = [0, 1].map(|end| Manager::new(key(end)));
         for space in [Space::Connected, Space::Datagram] {
             ends[LISTENER].listen(space, address(1), SERVER, BACKLOG);
         }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use weft_units::Duration;
+use weft_units::{Duration, Seed};
 
 use super::*;
 
@@ -35,9 +35,9 @@ struct Line {
 
 impl Line {
     fn new(space: Space) -> Self {
-        let mut server = Manager::new(Seed(2));
+        let mut server = Manager::new([2; 16]);
         server.listen(space, address(1), SERVER, 2);
-        let ends = [Manager::new(Seed(1)), server];
+        let ends = [Manager::new([1; 16]), server];
         Self {
             now: Instant::from_nanos(1),
             ends,
@@ -216,7 +216,7 @@ fn the_death_of_a_peer_is_detected_by_an_idle_end() {
 fn a_restarted_peer_ends_the_connection() {
     let mut line = Line::new(Space::Connected);
     line.established();
-    line.ends[1] = Manager::new(Seed(3));
+    line.ends[1] = Manager::new([3; 16]);
     line.pass(Duration::from_secs(6), |_| Fate::Arrive);
     assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
 }
@@ -322,6 +322,24 @@ fn an_icmp_error_ends_a_connection() {
     line.ends[0].handle_refused(line.now, address(0), address(1));
     line.deliver();
     assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
+}
+
+/// A peer that sees the numbers of its own connections cannot compute those of others: they come from the key alone.
+#[test]
+fn an_id_says_nothing_of_others() {
+    let drawn = |key| {
+        let mut manager = Manager::new([key; 16]);
+        (0..1000).map(|_| (manager.draw_id(), manager.draw_psn())).collect::<Vec<_>>()
+    };
+    let (one, other) = (drawn(1), drawn(2));
+    assert_eq!(drawn(1), one);
+    let same = one.iter().zip(&other).filter(|(one, other)| one.0 == other.0 || one.1 == other.1);
+    assert_eq!(same.count(), 0);
+    let ids: BTreeSet<_> = one.iter().map(|(id, _)| id).collect();
+    assert_eq!(ids.len(), 1000);
+    // No difference between consecutive IDs occurs twice.
+    let steps = one.windows(2).map(|pair| pair[1].0.0.wrapping_sub(pair[0].0.0));
+    assert_eq!(steps.collect::<BTreeSet<_>>().len(), 999);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{ptr, thread};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::time::{ClockId, clock_gettime};
-use weft_units::{Instant, Seed};
+use weft_units::Instant;
 
 use crate::errno::{Errno, Outcome};
 use crate::ibverbs::{Device, open_devices};
@@ -131,10 +131,10 @@ fn now() -> Instant {
     Instant::from_nanos(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect(positive))
 }
 
-fn random_seed() -> Outcome<Seed> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(io::Error::from)?;
-    Ok(Seed(u64::from_ne_bytes(bytes)))
+fn random_key() -> Outcome<[u8; 16]> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(io::Error::from)?;
+    Ok(key)
 }
 
 impl Service {
@@ -145,7 +145,7 @@ impl Service {
         epoll::add(&sockets.arrivals, &kick, data, epoll::EventFlags::IN)?;
         let state = State {
             now: now(),
-            manager: Manager::new(random_seed()?),
+            manager: Manager::new(random_key()?),
             sockets,
             devices: open_devices()?,
             ids: BTreeMap::new(),
