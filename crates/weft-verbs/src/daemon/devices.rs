@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::quotas::{Kind, Quotas};
+use super::quotas::{Kind, Quotas, ROOT};
 use crate::attach::{Amounts, Refusal};
 use crate::engine::command::Command;
 
@@ -28,9 +28,6 @@ const MAX_DEVICES: usize = 1 << 17;
 
 /// Maximum length of a name, bytes: programs have room for one more.
 const MAX_NAME: usize = 63;
-
-/// The user without restrictions.
-pub(super) const ROOT: u32 = 0;
 
 fn is_name(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());

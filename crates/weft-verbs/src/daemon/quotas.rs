@@ -4,8 +4,10 @@
 use weft_rnic::Limits;
 use weft_udp::SettingError;
 
-use super::devices::ROOT;
 use crate::attach::{Amounts, Refusal};
+
+/// The user without restrictions.
+pub(super) const ROOT: u32 = 0;
 
 /// The kinds of objects that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

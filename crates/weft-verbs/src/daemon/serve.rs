@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 use weft_udp::SocketSet as _;
 use weft_units::{Duration, Instant};
 
-use super::devices::ROOT;
+use super::quotas::ROOT;
 use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel, refused};
 use crate::attach::Page;
 use crate::engine::{blocking, random, timespec};
