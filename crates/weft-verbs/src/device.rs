@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use crate::attach::{Amounts, Answer, CallError, Caller, Description, Request, daemon_socket};
+use crate::interfaces::{self, Address};
 use weft_verbs_abi::*;
+
+pub mod limits;
 
 /// The name of a device in this process.
 pub(crate) const NAME: &str = "weft0";
@@ -13,48 +16,10 @@ pub(crate) const NAME: &str = "weft0";
 /// The environment variable that names a daemon's device to use instead.
 const VARIABLE: &str = "WEFT_DEVICE";
 
-/// The limits that the device enforces. libfabric finds a limit by requesting more and more objects until it is
-/// refused.
-pub mod limits {
-    #![allow(missing_docs, reason = "each is the field of ibv_device_attr of its name")]
-    pub const QP: i32 = 4_096;
-    pub const QP_WR: i32 = 16_384;
-    pub const SGE: i32 = 32;
-    pub const CQ: i32 = 8_192;
-    pub const CQE: i32 = 1 << 22;
-    pub const MR: i32 = 1 << 20;
-    pub const PD: i32 = 4_096;
-    pub const RD_ATOM: i32 = 16;
-    pub const MW: i32 = 1 << 16;
-    pub const AH: i32 = 1 << 16;
-    pub const SRQ: i32 = 4_096;
-    pub const SRQ_WR: i32 = 16_384;
-    /// Maximum size of inline data in a work request, bytes.
-    pub const INLINE: u32 = 1_024;
-    /// Maximum size of a message, bytes (IBTA, section 9.4.6.5).
-    pub const MESSAGE: u32 = 1 << 31;
-}
-
 /// A locally administered OUI: no vendor has it.
 const VENDOR: u32 = 0x02_5745;
 
-/// An address of this host, and the interface that has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) ip: IpAddr,
-    pub(crate) interface: u32,
-    /// The MTU there, with the IP header, bytes.
-    pub(crate) mtu: u32,
-}
-
-impl Address {
-    /// Returns it as a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
-    pub(crate) fn gid(&self) -> ibv_gid {
-        gid_of(self.ip)
-    }
-}
-
-/// Returns the GID of an address.
+/// Returns an address as a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
 pub(crate) fn gid_of(ip: IpAddr) -> ibv_gid {
     let raw = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -247,14 +212,14 @@ pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
 
 /// Returns the addresses of this host: first those that others can reach, then the local ones.
 pub(crate) fn addresses() -> Vec<Address> {
-    let mut found: Vec<Address> = crate::interfaces::addresses();
+    let mut found = interfaces::addresses();
     found.sort_by_key(|address| (address.ip.is_loopback(), address.ip.is_ipv6()));
     found
 }
 
 /// Returns a locally administered EUI-64 that stays the same while the first address does.
 fn guid(addresses: &[Address]) -> [u8; 8] {
-    let octets = addresses.first().map_or([0; 16], |address| address.gid().raw);
+    let octets = addresses.first().map_or([0; 16], |address| gid_of(address.ip).raw);
     let mut guid = [0; 8];
     for (index, octet) in octets.into_iter().enumerate() {
         guid[index % 8] ^= octet;

@@ -3,7 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
-use crate::device::Address;
+/// An address of this host, and the interface that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+    pub(crate) interface: u32,
+    /// The MTU there, with the IP header, bytes.
+    pub(crate) mtu: u32,
+}
 
 /// Returns every address of every interface that is up, except link-local ones: they are valid only with an interface,
 /// which a GID does not name.

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Address, limits};
+use crate::device::limits;
 use crate::engine::command::{Command, Reply};
+use crate::interfaces::Address;
 
 /// The maximum size of a message, bytes.
 pub(crate) const MAX_MESSAGE: usize = 64 << 10;

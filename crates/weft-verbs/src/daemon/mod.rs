@@ -17,9 +17,10 @@ use weft_rnic::{Context, Limits};
 use weft_units::Duration;
 
 use crate::attach::Socket;
-use crate::device::{self, Address};
+use crate::device;
 use crate::engine::{Host, Settings, own_limits};
 use crate::errno::Errno;
+use crate::interfaces::Address;
 use devices::Devices;
 pub use quotas::QuotaSettings;
 use quotas::Quotas;

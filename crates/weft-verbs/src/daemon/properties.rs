@@ -22,10 +22,10 @@ use crate::attach::{
     Amounts, Answer, Awaited, Page, Posted, Probe, Producer, Refusal, Request, Socket, Work,
     decode, encode,
 };
-use crate::device::Address;
 use crate::engine::command::{Command, Reply};
 use crate::engine::{Region, address_of};
 use crate::inputs::Script;
+use crate::interfaces::Address;
 
 pub(crate) mod process;
 

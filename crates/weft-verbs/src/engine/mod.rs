@@ -16,8 +16,9 @@ use weft_udp::{
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
-use crate::device::{Address, DEVICE, limits, mtu_of};
+use crate::device::{DEVICE, limits, mtu_of};
 use crate::errno::{Errno, Outcome};
+use crate::interfaces::Address;
 
 mod attached;
 pub(crate) mod blocking;

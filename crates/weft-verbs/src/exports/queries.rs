@@ -2,7 +2,8 @@
 
 use core::ffi::{c_int, c_uint};
 
-use crate::device::{Address, DEVICE};
+use crate::device::{DEVICE, gid_of};
+use crate::interfaces::Address;
 use weft_verbs_abi::*;
 
 /// The only partition, with full membership (IBTA, section 10.9.1.2).
@@ -92,7 +93,7 @@ fn address(port: u32, row: usize) -> Option<&'static Address> {
 
 fn entry(address: &Address, row: usize) -> ibv_gid_entry {
     ibv_gid_entry {
-        gid: address.gid(),
+        gid: gid_of(address.ip),
         gid_index: u32::try_from(row).unwrap_or(u32::MAX),
         port_num: 1,
         gid_type: IBV_GID_TYPE_ROCE_V2,
@@ -113,7 +114,7 @@ unsafe extern "C" fn ibv_query_gid(
         return -1;
     };
     // SAFETY: guaranteed by the caller.
-    unsafe { gid.write(address.gid()) };
+    unsafe { gid.write(gid_of(address.ip)) };
     0
 }
 

@@ -16,6 +16,7 @@ use super::same_host::{Change, Neighbours};
 use super::show::Shown;
 
 mod arrivals;
+mod execution;
 mod node;
 mod watchers;
 
