@@ -2,6 +2,7 @@
 
 use core::ffi::{c_char, c_int};
 
+use super::tables::tables;
 use crate::context::Context;
 use crate::device::DEVICE;
 use crate::errno::{number, pointer};
@@ -53,7 +54,7 @@ extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> be64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
-    pointer(Context::open)
+    pointer(|| Context::open(tables))
 }
 
 /// # Safety

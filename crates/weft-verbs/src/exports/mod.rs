@@ -5,5 +5,4 @@ mod fork;
 mod names;
 mod queries;
 mod sysfs;
-
-pub(crate) use queries::{query_device_ex, query_port};
+mod tables;

@@ -8,9 +8,9 @@ use core::cell::UnsafeCell;
 
 mod address_handle;
 mod asynchronous;
-mod builder;
 mod channel;
 mod completion;
+mod completion_event;
 mod completion_queue;
 mod domain;
 mod queue_pair;

@@ -5,11 +5,11 @@ use core::ffi::{c_int, c_void};
 
 use weft_rnic::{AtomicOperation, Data, Datagram, Operation, Remote, SendRequest, Service, Sge};
 
-use super::Object;
-use super::queue_pair::QueuePair;
-use super::window::bind_operation;
-use super::work::{destination, take_inline};
+use super::QueuePair;
 use crate::errno::{EINVAL, Errno, Outcome, number};
+use crate::objects::Object;
+use crate::objects::window::bind_operation;
+use crate::objects::work::{destination, take_inline};
 use weft_verbs_abi::*;
 
 /// The requests being built between `wr_start` and `wr_complete`.
