@@ -173,6 +173,7 @@ mod drawn;
 mod error;
 mod event;
 mod ids;
+mod lease;
 mod limits;
 mod memory;
 mod numbers;
@@ -189,12 +190,12 @@ pub use completion::{
     Arm, Completion, Completions, Extra, Pushed, Source as DatagramSource, Status, WorkKind,
 };
 pub use device::{
-    Connection, Device, Handle, Lease, LeaseId, Leasing, Reach, ReceivedPacket, Source, Transmit,
-    VirtualDevice,
+    Connection, Device, Handle, Reach, ReceivedPacket, Source, Transmit, VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use ids::{CompletionQueue, Context, ProtectionDomain, QueuePairNumber, SharedReceiveQueue};
+pub use lease::{Lease, LeaseId, Leasing};
 pub use limits::Limits;
 pub use memory::{
     Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,

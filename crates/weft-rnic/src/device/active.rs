@@ -11,14 +11,13 @@ use super::Device;
 use super::carriers::Carriers;
 use super::datagrams::Datagrams;
 use super::holding::Holding;
-use super::leases::Leasing;
 use crate::completion::{Completion, Cq, Pushed};
 use crate::error::Object;
 use crate::memory::{Accessor, Emtt};
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber, VerbsError};
+use crate::{CompletionQueue, Event, Leasing, Limits, Place, QueuePairNumber, VerbsError};
 
 /// A queue pair that handles an event.
 pub(super) struct ActiveQp<'a> {

@@ -6,63 +6,14 @@
 //! and the device's owner ensures that no peer uses it after the call that made the change. Requests stay in order because a
 //! request uses a lease only if no earlier one is in flight.
 
-use weft_transport::{ConnectionId, LinkId};
 use weft_units::Instant;
 
 use super::active::ActiveQp;
 use super::requester::scatter;
 use super::{Device, Source};
-use crate::QueuePairNumber;
-use crate::memory::{Access, Owner, RegionRequest, Right};
+use crate::memory::{Access, RegionRequest, Right};
 use crate::queue_pair::{Borrowed, QueuePair, Reachable, Role, State};
-
-/// A region that a peer may access directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// The connection whose requests may use the lease, by the borrower's id.
-    pub connection: ConnectionId,
-    /// The key that requests name.
-    pub key: u32,
-    /// The first address of the region in requests.
-    pub start: u64,
-    /// The length in bytes.
-    pub length: u64,
-    /// The first address in the lender's memory.
-    pub address: u64,
-    /// `true` if the borrower may write.
-    pub writable: bool,
-    /// `true` if the borrower may read.
-    pub readable: bool,
-}
-
-/// The id of a lease at its borrower.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseId {
-    /// The link to the lender.
-    pub link: LinkId,
-    /// The number of the lease on that link.
-    pub number: u64,
-}
-
-/// A notification for borrowers of the device's memory, which the device's owner delivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leasing {
-    /// The peer at the other end of a link gets a lease.
-    Granted {
-        /// The link.
-        link: LinkId,
-        /// The owner of the memory.
-        owner: Owner,
-        /// The connection, by this device's id.
-        connection: ConnectionId,
-        /// The lease.
-        lease: Lease,
-    },
-    /// All leases of this key are recalled.
-    KeyRecalled(u32),
-    /// All leases of this connection are recalled.
-    ConnectionRecalled(ConnectionId),
-}
+use crate::{Lease, LeaseId, Leasing, QueuePairNumber};
 
 /// A request to execute in the lender's memory.
 #[derive(Clone, Copy, Debug)]

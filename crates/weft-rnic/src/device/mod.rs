@@ -17,7 +17,9 @@ use crate::numbers::Numbers;
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{CompletionQueue, Context, Event, Limits, Place, ProtectionDomain, QueuePairNumber};
+use crate::{
+    CompletionQueue, Context, Event, Leasing, Limits, Place, ProtectionDomain, QueuePairNumber,
+};
 
 mod active;
 mod answers;
@@ -31,6 +33,7 @@ mod intake;
 mod leases;
 mod load;
 mod objects;
+mod packet;
 mod queue_pairs;
 mod reclaim;
 mod requester;
@@ -44,8 +47,8 @@ mod waiting;
 use carriers::Carriers;
 use datagrams::Datagrams;
 use holding::Holding;
-pub use leases::{Lease, LeaseId, Leasing, Reach};
-pub use transport::{ReceivedPacket, Source, Transmit};
+pub use leases::Reach;
+pub use packet::{ReceivedPacket, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
 

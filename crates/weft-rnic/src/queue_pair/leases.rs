@@ -3,8 +3,7 @@
 use weft_units::{Duration, Instant};
 
 use super::{Requester, Wqe};
-use crate::device::LeaseId;
-use crate::{Lease, Operation, Remote};
+use crate::{Lease, LeaseId, Operation, Remote};
 
 /// Largest request that is executed by a lease, bytes. The posting program, and a recall of the lease, wait for the copy.
 const MAX_LEASED_BYTES: u64 = 1 << 20;
