@@ -2,7 +2,7 @@
 
 use crate::ParseError;
 use crate::bits::{U3, U4, U5, U6, U11};
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, Number, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -58,7 +58,7 @@ mod field {
         Field::new("PSN_base", 224, 32, "every packet before this one has been placed");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "ACK packet",
     source: "BIFROST, appendix C.3, figure C4",
     about: "Acknowledges placed packets. Exactly PSN_bitmap_len words of 32 bits follow: bit 0 of word 0 \
@@ -86,14 +86,14 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 };
 
 /// All ACK types with a defined meaning.
-pub(crate) const ACK_TYPES: &[spec::Number] = &[
-    spec::Number { value: 0, name: "plain", meaning: "no additional information" },
-    spec::Number {
+pub(crate) const ACK_TYPES: &[Number] = &[
+    Number { value: 0, name: "plain", meaning: "no additional information" },
+    Number {
         value: 1,
         name: "duplicate",
         meaning: "the echoed packet was already placed: its retransmission was spurious",
     },
-    spec::Number {
+    Number {
         value: 2,
         name: "nack",
         meaning: "the echoed packet is too far ahead of PSN_base: requests the missing packets",

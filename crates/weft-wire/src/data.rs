@@ -2,7 +2,7 @@
 
 use crate::ParseError;
 use crate::bits::{U3, U4};
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -43,7 +43,7 @@ mod field {
     );
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Data packet",
     source: "BIFROST, appendix C.1, figure C2",
     about: "Payload for the peer, or a probe, which may be padded: the peer ignores all bytes after a \

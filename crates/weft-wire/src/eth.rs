@@ -4,7 +4,7 @@
 use core::fmt;
 
 use crate::ParseError;
-use crate::spec::{self, Field};
+use crate::layout::{Field, Header};
 
 mod field {
     use super::Field;
@@ -16,7 +16,7 @@ mod field {
         Field::new("EtherType", 96, 16, "type of the payload: 0x0800 IPv4, 0x86dd IPv6");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Ethernet",
     source: "IEEE 802.3, clause 3.2",
     about: "The header of a tenant's frame, inside VXLAN, and of the fabric's frame around it.",

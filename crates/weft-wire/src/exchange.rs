@@ -2,7 +2,7 @@
 //! protocol framework (revision 34).
 
 use crate::ParseError;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -18,7 +18,7 @@ mod field {
         Field::new("Length", 16, 16, "length of the Noise message that follows, bytes");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Key exchange",
     source: "Noise protocol framework, revision 34",
     about: "Follows the terms of a request (first message) and of an accept (second message) whose sender can \

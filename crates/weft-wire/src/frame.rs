@@ -2,7 +2,7 @@
 //! stream that replaces RDMA (X-RDMA, sections IV and V).
 
 use crate::ParseError;
-use crate::spec::{self, Field, Number, split_rows, write_rows};
+use crate::layout::{Field, Header, Number, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -70,7 +70,7 @@ mod word {
         Field::new("Ack", 16, 16, "every frame of the peer before this number has been processed");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Message frame",
     source: "X-RDMA, sections IV.C and VI.A; the layout is Weft's own",
     about: "Begins every SEND between two channels, and follows the sequence word on TCP.",
@@ -86,21 +86,21 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     ],
 };
 
-pub(crate) const TRACE_SPEC: spec::Header = spec::Header {
+pub(crate) const TRACE_SPEC: Header = Header {
     name: "Trace extension",
     source: "X-RDMA, section VI.A",
     about: "Follows a message frame whose T bit is set.",
     fields: &[trace::ID, trace::SENT_AT, trace::RECEIVED_AT],
 };
 
-pub(crate) const REMOTE_SPEC: spec::Header = spec::Header {
+pub(crate) const REMOTE_SPEC: Header = Header {
     name: "Remote body",
     source: "X-RDMA, section IV.C",
     about: "Replaces the body in a frame of kind large; the receiver fetches the body with an RDMA READ.",
     fields: &[remote::ADDRESS, remote::KEY, remote::RESERVED],
 };
 
-pub(crate) const SEQUENCE_SPEC: spec::Header = spec::Header {
+pub(crate) const SEQUENCE_SPEC: Header = Header {
     name: "Sequence word",
     source: "X-RDMA, section V.B and algorithm 1",
     about: "The immediate data of every SEND between two channels.",

@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 
 use crate::bits::{U2, U6, U13};
 use crate::checksum::{Checksum, PseudoHeader};
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 use crate::{Ecn, ParseError};
 
 mod field {
@@ -41,7 +41,7 @@ mod field {
         Field::new("Destination Address", 128, 32, "address of the receiver");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "IPv4",
     source: "RFC 791, section 3.1",
     about: "Up to 40 bytes of options follow; they are kept, and rejected if their lengths are invalid.",

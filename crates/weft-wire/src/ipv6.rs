@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 
 use crate::bits::{U2, U6, U20};
 use crate::checksum::PseudoHeader;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 use crate::{Ecn, ParseError};
 
 mod field {
@@ -28,7 +28,7 @@ mod field {
         Field::new("Destination Address", 192, 128, "address of the receiver");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "IPv6",
     source: "RFC 8200, section 3",
     about: "Extension headers are not parsed.",

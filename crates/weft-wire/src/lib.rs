@@ -55,6 +55,7 @@ mod exchange;
 mod frame;
 mod ipv4;
 mod ipv6;
+mod layout;
 mod message;
 mod offer;
 mod packet;

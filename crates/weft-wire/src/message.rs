@@ -1,7 +1,7 @@
 //! The message extension header, 16 bytes after the data header: the place of a packet's payload in its message.
 
 use crate::ParseError;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -19,7 +19,7 @@ mod field {
         Field::new("Length", 96, 32, "length of the whole message, bytes");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Message extension",
     source: "Weft's own, not in the paper",
     about: "Follows a data header whose reserved byte is 1 or 2 and gives the place of the payload, so \

@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 
 use crate::ParseError;
 use crate::bits::U24;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -56,7 +56,7 @@ mod field {
         Field::new("Reserved", 448, 64, "sent as zero, not read");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Channel offer",
     source: "Weft's own, in place of RDMA_CM in X-RDMA (section IV.D)",
     about: "The client sends its offer first and the server answers with its own; both are untrusted.",

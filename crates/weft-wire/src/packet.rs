@@ -1,7 +1,7 @@
 //! The headers of one datagram of the transport as a value. The agent parses and emits bytes; the
 //! simulator passes the value.
 
-use crate::spec::Number;
+use crate::layout::Number;
 use crate::{
     AckHeader, DataHeader, MessageHeader, NextHeader, ParseError, SealedHeader, SetupHeader,
     SetupKind, U4,

@@ -6,7 +6,7 @@ mod operation;
 
 use crate::ParseError;
 use crate::bits::U24;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 pub(crate) use opcode::OPCODES;
 pub use opcode::{RdmaOpcode, RdmaService};
@@ -59,7 +59,7 @@ mod operand {
     );
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "RDMA extension",
     source: "Weft's own, from the fields of IBTA volume 1, chapter 9",
     about: "Follows the message extension when the data header's reserved byte is 2. It is in every \
@@ -78,7 +78,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     ],
 };
 
-pub(crate) const OPERANDS_SPEC: spec::Header = spec::Header {
+pub(crate) const OPERANDS_SPEC: Header = Header {
     name: "RDMA atomic operands",
     source: "IBTA volume 1, chapter 9 (AtomicETH)",
     about: "Follows the RDMA extension when its A bit is set.",

@@ -9,7 +9,7 @@
 
 use crate::ParseError;
 use crate::bits::U4;
-use crate::spec::{self, Field, Number, split_rows, write_rows};
+use crate::layout::{Field, Header, Number, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -32,7 +32,7 @@ mod field {
         Field::new("SPI", 64, 32, "the receiver's connection id, as Destination CID elsewhere");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Sealed packet",
     source: "after Google's PSP Architecture Specification",
     about: "Precedes the encrypted content, which a tag of 16 bytes follows. The tag authenticates this header, the \
@@ -218,7 +218,7 @@ mod tests {
     /// Steering reads the connection id of data packets, ACKs and sealed packets from the same bytes.
     #[test]
     fn the_connection_id_has_the_same_offset_in_every_packet() {
-        let bytes_of = |header: &spec::Header, name| {
+        let bytes_of = |header: &Header, name| {
             header.fields.iter().find(|field| field.name == name).map(Field::bytes)
         };
         let expected = bytes_of(&SPEC, "SPI");

@@ -3,7 +3,7 @@
 
 use crate::ParseError;
 use crate::bits::U4;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -70,7 +70,7 @@ mod field {
         Field::new("Token", 192, 64, "proof of address: zero at first, then the challenge's token");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "Connection set-up packet",
     source: "BIFROST, appendix C.2, figure C3",
     about: "Opens, refuses and ends connections. The byte that the paper reserves carries a reason, \
@@ -88,7 +88,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     ],
 };
 
-pub(crate) const TERMS_SPEC: spec::Header = spec::Header {
+pub(crate) const TERMS_SPEC: Header = Header {
     name: "Terms",
     source: "Weft's own, not in the paper",
     about: "Follows the set-up header of a request, a challenge and an accept.",

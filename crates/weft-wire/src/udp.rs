@@ -2,7 +2,7 @@
 
 use crate::ParseError;
 use crate::checksum::{Checksum, PseudoHeader};
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -21,7 +21,7 @@ mod field {
     );
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "UDP",
     source: "RFC 768",
     about: "Carries VXLAN for tenants' traffic, and the transport's headers directly for RDMA and \

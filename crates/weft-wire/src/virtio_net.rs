@@ -6,7 +6,7 @@
 //! The header is untrusted and not checked against the frame.
 
 use crate::ParseError;
-use crate::spec::{self, Field};
+use crate::layout::{Field, Header};
 
 mod field {
     use super::Field;
@@ -43,7 +43,7 @@ mod field {
     );
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "virtio-net",
     source: "virtio 1.2, section 5.1.6",
     about: "Precedes a tenant's frame and requests offloads from the device. Little-endian.",

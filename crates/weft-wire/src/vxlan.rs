@@ -5,7 +5,7 @@
 
 use crate::ParseError;
 use crate::bits::U24;
-use crate::spec::{self, Field, split_rows, write_rows};
+use crate::layout::{Field, Header, Number, split_rows, write_rows};
 
 mod field {
     use super::Field;
@@ -21,7 +21,7 @@ mod field {
     pub(super) const RESERVED_LAST: Field = Field::new("Reserved", 56, 8, "sent as zero, not read");
 }
 
-pub(crate) const SPEC: spec::Header = spec::Header {
+pub(crate) const SPEC: Header = Header {
     name: "VXLAN",
     source: "RFC 7348, section 5; draft-ietf-nvo3-vxlan-gpe, section 3",
     about: "Names the tenant's network; UDP port 4789. A tenant's frame follows, exactly as in the \
@@ -46,13 +46,13 @@ const ETHERNET: u8 = 3;
 const WEFT: u8 = 0x7e;
 
 /// The supported next protocols of VXLAN-GPE, in the order of [`VxlanNext`].
-pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
-    spec::Number {
+pub(crate) const NEXT_PROTOCOLS: &[Number] = &[
+    Number {
         value: ETHERNET,
         name: "frame",
         meaning: "a tenant's frame; sent without the P bit, as in RFC 7348",
     },
-    spec::Number {
+    Number {
         value: WEFT,
         name: "weft",
         meaning: "a packet of the transport or a sealed packet, by its first byte",

@@ -1,6 +1,6 @@
 //! Opcodes of RDMA messages, each with its service and whether a requester or a responder sends it.
 
-use crate::spec::Number;
+use crate::layout::Number;
 
 /// Transport service of a queue pair (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
