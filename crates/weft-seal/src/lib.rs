@@ -73,6 +73,7 @@ mod channel;
 mod config;
 mod counters;
 mod entropy;
+mod error;
 mod exchange;
 mod identity;
 mod ingest;
@@ -84,6 +85,7 @@ mod window;
 
 pub use config::{Mode, SealConfig, UnknownMode};
 pub use counters::SealCounters;
+pub use error::OpenError;
 pub use identity::{ParseKeyError, PresharedKey, PrivateKey, PublicKey};
 pub use ingest::PacketHandler;
-pub use seals::{OpenError, Seals, Wrap};
+pub use seals::{Seals, Wrap};

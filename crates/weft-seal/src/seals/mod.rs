@@ -14,68 +14,18 @@ use core::ops::Range;
 use hashbrown::{HashMap, HashSet};
 use weft_transport::{ConnectionId, EndedConnection};
 use weft_units::Instant;
-use weft_wire::{
-    DataHeader, Packet, ParseError, SealedContent, SealedHeader, SetupHeader, SetupKind,
-};
+use weft_wire::{DataHeader, Packet, SealedContent, SealedHeader, SetupHeader, SetupKind};
 
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::entropy::Entropy;
 use crate::exchange::{Initiator, Responder};
 use crate::identity::Hex;
-use crate::{Mode, PrivateKey, PublicKey, SealConfig, SealCounters};
+use crate::{Mode, OpenError, PrivateKey, PublicKey, SealConfig, SealCounters};
 
 mod admission;
 #[cfg(test)]
 mod tests;
-
-/// The reason why a packet is not opened. The packet is dropped and counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The header is invalid.
-    #[error(transparent)]
-    Header(#[from] ParseError),
-    /// The packet is shorter than its tag or its smallest header.
-    #[error("{got} bytes after the sealed header; a tag and a packet take more")]
-    TooShort {
-        /// Length of the packet, bytes.
-        got: usize,
-    },
-    /// The packet belongs to no connection here. A reset notifies the sender.
-    #[error("no keys are known for connection {:#010x}", connection.0)]
-    UnknownKey {
-        /// The connection id in the packet.
-        connection: ConnectionId,
-        /// Low half of the packet's number.
-        iv: u32,
-    },
-    /// The connection's accept has not arrived; the packet will be retransmitted.
-    #[error("connection {:#010x} is not accepted yet", connection.0)]
-    Early {
-        /// The connection.
-        connection: ConnectionId,
-    },
-    /// The packet was altered, forged, or sealed under another key.
-    #[error("connection {:#010x}: the packet is not authentic", connection.0)]
-    NotAuthentic {
-        /// The connection.
-        connection: ConnectionId,
-    },
-    /// The packet was received before, or is too old for the window.
-    #[error("connection {:#010x}: packet {iv} was received before, or is older than 65,536 packets", connection.0)]
-    Replayed {
-        /// The connection.
-        connection: ConnectionId,
-        /// The packet's number.
-        iv: u64,
-    },
-    /// The packet is in the clear, on an encrypted connection or where encryption is required.
-    #[error("connection {:#010x} is encrypted, the packet is not", connection.0)]
-    InClear {
-        /// The connection.
-        connection: ConnectionId,
-    },
-}
 
 /// Maximum number of key log lines kept; older ones are discarded.
 const MAX_KEY_LINES: usize = 4_096;
