@@ -113,6 +113,27 @@ impl SwitchHash {
             None => true,
         })
     }
+
+    /// Returns [`value`](Self::value) for an IPv6 packet.
+    pub fn value6(&self, tuple: &FiveTuple6) -> u32 {
+        match self.algorithm.function() {
+            Function::Affine { width, hash } => {
+                rotate_right(hash(self.seed, &tuple.to_bytes()), self.rotate, width)
+            }
+            Function::Linux(policy) => linux::multipath_hash6(policy, self.seed, tuple),
+        }
+    }
+
+    /// Returns [`select`](Self::select) for an IPv6 packet.
+    ///
+    /// # Panics
+    /// Panics if `count` is zero.
+    pub fn select6(&self, tuple: &FiveTuple6, count: usize) -> usize {
+        match self.algorithm.function() {
+            Function::Affine { .. } => modulo(self.value6(tuple), count),
+            Function::Linux(_) => linux::select(self.value6(tuple), count),
+        }
+    }
 }
 
 /// Rotates the low `width` bits (16 or 32) of `value` right by `bits`.

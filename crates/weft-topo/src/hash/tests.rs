@@ -156,3 +156,40 @@ fn names_parse_back_and_a_typo_gets_a_suggestion() {
     assert!(want.contains("did you mean \"crc32\""));
     assert_eq!("crc31".parse::<HashAlgorithm>().unwrap_err().to_string(), want);
 }
+
+/// Microsoft's verification suite for RSS, IPv6 with TCP: source, port, destination, port, hash.
+const RSS_OF_IPV6: [(&str, u16, &str, u16, u32); 3] = [
+    ("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x4020_7d3d),
+    ("3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0xdde5_1bbf),
+    ("3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024, 0x02d1_feef),
+];
+
+#[test]
+fn toeplitz_gives_the_published_hashes_of_ipv6_flows() {
+    let switch = SwitchHash { algorithm: HashAlgorithm::Toeplitz, seed: 0, rotate: 0 };
+    for (src, src_port, dst, dst_port, hash) in RSS_OF_IPV6 {
+        let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+        let tuple = FiveTuple6 { src, dst, flow_label: 7, src_port, dst_port, protocol: 6 };
+        assert_eq!(switch.value6(&tuple), hash, "{src}");
+    }
+}
+
+#[test]
+fn every_function_distinguishes_source_ports() {
+    let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    for &algorithm in HashAlgorithm::ALL {
+        let switch = SwitchHash { algorithm, seed: 9, rotate: 3 };
+        let tuple = |src_port| FiveTuple6 {
+            src,
+            dst,
+            flow_label: 0,
+            src_port,
+            dst_port: 4791,
+            protocol: 17,
+        };
+        let mut used = [0u32; 8];
+        (0xc000..0xd000).for_each(|port| used[switch.select6(&tuple(port), 8)] += 1);
+        let name = algorithm.name();
+        assert!(used.iter().all(|&count| (256..1024).contains(&count)), "{name}: {used:?}");
+    }
+}
