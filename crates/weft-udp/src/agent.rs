@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use weft_seal::{SealConfig, Seals};
-use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig, congestion};
+use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::encryption::{KeyLog, leave_room};
+use crate::ethernet::ethernet;
 use crate::port::{Port, PortConfig};
 use crate::sockets::{SocketConfig, SocketError, Sockets};
+use crate::turn::AgentNode;
 use crate::wait::{MAX_SLEEP, Waiter};
 use crate::{Application, Budget, Clock, Driver, ReceiveCounters, Turn, WaitMode, random};
 
@@ -42,9 +44,6 @@ pub struct AgentConfig {
     pub port: Option<PortConfig>,
 }
 
-/// The congestion control of real packets if the settings select none.
-const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Weft;
-
 impl AgentConfig {
     /// Returns the settings of an agent on `local` with this transport; it does not accept
     /// connections.
@@ -74,21 +73,7 @@ impl AgentConfig {
     /// packets, as many as one system call carries, take one path (`docs/design/agent-sockets.md` gives the cost of
     /// shorter bursts). The window and the RTO suit a host with a scheduler, whose round trips vary by milliseconds.
     pub fn ethernet(paths: u16) -> TransportConfig {
-        let bifrost = TransportConfig::bifrost();
-        TransportConfig {
-            paths,
-            congestion: ETHERNET_CONGESTION,
-            spray_unit: 44,
-            line_rate: weft_units::BitRate::gbps(40).expect("not zero"),
-            base_rtt: Duration::from_micros(300),
-            first_window: 64 << 10,
-            queue_target: Duration::from_millis(2),
-            send_window: 2048,
-            reorder_window: 4096,
-            ack_every: 44,
-            keepalive_interval: Duration::ZERO,
-            ..bifrost
-        }
+        ethernet(paths)
     }
 }
 
@@ -110,9 +95,9 @@ pub enum OpenError {
 /// processes may use it: otherwise both would send the same packet sequence numbers.
 #[derive(Debug)]
 pub struct Agent {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) driver: Driver<Sockets>,
-    pub(crate) port: Option<Port>,
+    endpoint: Endpoint,
+    driver: Driver<Sockets>,
+    port: Option<Port>,
     waiter: Waiter,
 }
 
@@ -186,6 +171,12 @@ impl Agent {
     /// Returns the address and port that peers connect to.
     pub fn local(&self) -> SocketAddr {
         self.driver.sockets.local()
+    }
+
+    /// Takes one turn without blocking.
+    pub fn turn(&mut self, application: &mut impl Application) -> Turn {
+        let Self { endpoint, driver, port, .. } = self;
+        driver.turn(&mut AgentNode { endpoint, application, port })
     }
 
     /// Takes a turn. If it had no work, or the kernel is full, waits as configured until a packet arrives, the kernel

@@ -73,6 +73,7 @@ mod clock;
 mod delay_line;
 mod driver;
 mod encryption;
+mod ethernet;
 mod node;
 mod port;
 mod random;

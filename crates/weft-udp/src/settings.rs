@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use weft_transport::{Profile, Retransmission, TransportConfig, congestion, path};
 use weft_units::{BitRate, Duration};
 
-use crate::AgentConfig;
+use crate::ethernet::ethernet;
 
 /// Permitted packet sizes, bytes: from the minimum that every network carries (IPv6, RFC 8200,
 /// section 5) to a jumbo frame.
@@ -27,10 +27,10 @@ const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// The configuration on which settings are based.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BaseProfile {
-    /// [`AgentConfig::ethernet`].
+    /// [`AgentConfig::ethernet`](crate::AgentConfig::ethernet).
     #[default]
     Ethernet,
-    /// [`AgentConfig::ethernet`] on one path, chosen by the fabric's hash.
+    /// [`AgentConfig::ethernet`](crate::AgentConfig::ethernet) on one path, chosen by the fabric's hash.
     Single,
     /// The profile of a published system.
     Published(Profile),
@@ -73,7 +73,7 @@ impl BaseProfile {
     /// by the host's; its path policy, congestion control, windows, acknowledgements and timeouts
     /// stay.
     pub fn config(self, paths: u16) -> TransportConfig {
-        let host = AgentConfig::ethernet(paths);
+        let host = ethernet(paths);
         match self {
             Self::Ethernet => host,
             Self::Single => TransportConfig { paths: 1, policy: path::Kind::Single, ..host },
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn settings_replace_the_profiles_values() {
         let mut settings = TransportSettings::default();
-        assert_eq!(settings.config(4), AgentConfig::ethernet(4));
+        assert_eq!(settings.config(4), ethernet(4));
         for (key, value) in [("profile", "stellar"), ("paths", "16"), ("rto", "10ms")] {
             settings.set(key, value).unwrap();
         }

@@ -10,11 +10,11 @@ use weft_transport::{
 use weft_units::Instant;
 use weft_wire::{Packet, SetupHeader};
 
+use crate::Node;
 use crate::port::Port;
 use crate::sockets::Sockets;
-use crate::{Agent, Node, Turn};
 
-/// The owner of an [`Agent`]: it keeps the bytes of messages and receives events.
+/// The owner of an [`Agent`](crate::Agent): it keeps the bytes of messages and receives events.
 pub trait Application {
     /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` bytes long. The
     /// message's bytes must stay unchanged until its [`Event::Acked`], or its connection's [`Event::Closed`].
@@ -31,19 +31,11 @@ pub trait Application {
     fn on_turn(&mut self, _endpoint: &mut Endpoint, _now: Instant) {}
 }
 
-impl Agent {
-    /// Takes one turn without blocking.
-    pub fn turn(&mut self, application: &mut impl Application) -> Turn {
-        let Self { endpoint, driver, port, .. } = self;
-        driver.turn(&mut AgentNode { endpoint, application, port })
-    }
-}
-
 /// An endpoint, its application, and the port that its packets leave through.
-struct AgentNode<'a, A> {
-    endpoint: &'a mut Endpoint,
-    application: &'a mut A,
-    port: &'a mut Option<Port>,
+pub(crate) struct AgentNode<'a, A> {
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) application: &'a mut A,
+    pub(crate) port: &'a mut Option<Port>,
 }
 
 impl<A: Application> Node<Sockets> for AgentNode<'_, A> {

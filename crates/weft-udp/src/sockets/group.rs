@@ -7,25 +7,9 @@ use std::os::fd::AsFd;
 use socket2::Socket;
 
 use super::{
-    Inbox, Senders, SocketConfig, SocketError, Sockets, address_of, bind, open_bound, open_unbound,
-    prepare_sender, refused, syscall,
+    Inbox, Instruction, Senders, SocketConfig, SocketError, Sockets, address_of, bind, open_bound,
+    open_unbound, prepare_sender, refused, syscall,
 };
-
-/// An instruction of classic BPF (`struct sock_filter` of linux/filter.h). A program reads the UDP
-/// payload and returns the index of a socket, in the order of their opening. If no socket has the
-/// index, the kernel selects one by a hash of addresses and ports; a program that reads past the
-/// payload's end returns zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instruction {
-    /// The operation.
-    pub code: u16,
-    /// Instructions skipped if the condition is true.
-    pub jt: u8,
-    /// Instructions skipped if the condition is false.
-    pub jf: u8,
-    /// The constant operand.
-    pub k: u32,
-}
 
 impl Sockets {
     /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s

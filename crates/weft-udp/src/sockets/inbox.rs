@@ -2,52 +2,17 @@
 //! (GRO).
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
-use weft_units::Instant;
 
 use super::{
-    Granted, HOP_LIMIT, SocketConfig, SocketError, Tap, address_of, open_bound, prepare_receiver,
-    syscall,
+    Granted, HOP_LIMIT, Received, SocketConfig, SocketError, Tap, address_of, open_bound,
+    prepare_receiver, syscall,
 };
 
 /// Congestion experienced (RFC 3168, section 5).
 const CE: u8 = 0b11;
-
-/// Datagrams of one sender that arrived together.
-#[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
-    /// Their source address and port.
-    pub from: SocketAddr,
-    /// Their bytes, concatenated.
-    pub bytes: &'a [u8],
-    /// Length of each datagram except the last, which may be shorter, in bytes.
-    pub segment: usize,
-    /// `true` if they carry the congestion-experienced mark.
-    pub congestion_experienced: bool,
-    /// Number of hops, if the sender's TTL is 64; zero if it is higher, or the kernel reports none.
-    pub hops: u8,
-    /// The kernel's wall-clock time of arrival, nanoseconds; zero where stamping is off.
-    pub wall_clock_nanos: u64,
-}
-
-impl<'a> Received<'a> {
-    /// Returns each datagram.
-    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.bytes.chunks(self.segment.max(1))
-    }
-
-    /// Returns their arrival time by the monotonic clock, at most `now`.
-    #[inline]
-    pub fn received_at(&self, now: Instant, wall_clock_lead: u64) -> Instant {
-        match self.wall_clock_nanos {
-            0 => now,
-            stamp => now.min(Instant::from_nanos(stamp.wrapping_sub(wall_clock_lead))),
-        }
-    }
-}
 
 /// The receiving socket and its buffers.
 #[derive(Debug)]

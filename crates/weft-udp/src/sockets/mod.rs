@@ -13,18 +13,21 @@ mod capture;
 mod group;
 mod inbox;
 mod outbox;
+mod received;
+mod steering;
 mod strays;
 #[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
 mod syscall;
 
 pub use capture::CaptureConfig;
 use capture::Tap;
-pub use group::Instruction;
-pub use inbox::{Inbox, Received};
+pub use inbox::Inbox;
 #[cfg(test)]
 mod tests;
 
 pub use outbox::{Outbox, PathCount, SendCounters};
+pub use received::Received;
+pub use steering::Instruction;
 use strays::Strays;
 pub use syscall::set_option;
 
