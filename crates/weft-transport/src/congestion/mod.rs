@@ -11,17 +11,6 @@ use weft_units::{BitRate, Duration, Instant};
 use crate::TransportConfig;
 use crate::config::Settings;
 
-/// The scope of a window: the connection or each path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum Scope {
-    /// One window covers every path.
-    Connection,
-    /// Each path has its own window.
-    Path,
-}
-
 /// The feedback of one ACK, for the controller of its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
@@ -101,6 +90,7 @@ mod fixed_window;
 mod marked_fraction;
 mod mp_rdma;
 mod opening;
+mod scope;
 mod silence;
 mod stellar;
 mod swift;
@@ -112,6 +102,7 @@ mod conformance;
 
 pub(crate) use controllers::Controllers;
 use opening::Opening;
+pub use scope::Scope;
 
 /// Returns the bytes in flight that keep the sender's port busy in an empty network, at least one packet.
 fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
