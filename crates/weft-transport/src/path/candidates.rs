@@ -26,15 +26,18 @@ impl Deref for Candidates<'_> {
     }
 }
 
+impl Paths {
+    /// Returns the paths as candidates for a packet that may take any.
+    #[inline]
+    pub fn candidates(&self) -> Candidates<'_> {
+        Candidates { paths: self, avoid: None, beyond_windows: false }
+    }
+}
+
 /// Number of retransmissions of a packet after which a random path may be used instead of the likeliest one.
 const RANDOM_PATH_AFTER: u8 = 3;
 
-impl<'a> Candidates<'a> {
-    #[inline]
-    pub(super) fn new(paths: &'a Paths) -> Self {
-        Self { paths, avoid: None, beyond_windows: false }
-    }
-
+impl Candidates<'_> {
     /// Returns the candidates for a packet that was just lost on `path`, which then counts as closed.
     pub(crate) fn avoiding(self, path: PathId) -> Self {
         Self { avoid: Some(path), ..self }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Duration, Instant, Rng};
 
-use super::{Candidates, PathId};
+use super::PathId;
 
 /// The paths of one connection, as a policy sees them.
 #[derive(Debug)]
@@ -66,12 +66,6 @@ impl Paths {
         let table = alloc::vec![path; usize::from(count)];
         let (suspected_at, lost) = (BTreeMap::new(), BTreeMap::new());
         Self { table, suspected_at, lost, up: count, mtu: mtu.into() }
-    }
-
-    /// Returns the paths as candidates for a packet that may take any.
-    #[inline]
-    pub fn candidates(&self) -> Candidates<'_> {
-        Candidates::new(self)
     }
 
     /// Returns the number of paths; at least one.
