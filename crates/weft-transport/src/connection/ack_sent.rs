@@ -4,66 +4,14 @@
 use weft_units::Instant;
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
 
-use super::nack::Nacked;
-use super::reassembly::{Echo, Receiver, Stage};
+use super::ack_state::{AckState, Echo};
+use super::reassembly::{Receiver, Stage};
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{PathId, PeerPorts};
 use crate::timers::Timer;
 
-/// The state of the next ACK.
-#[derive(Debug)]
-pub(crate) struct AckState {
-    /// The packet to echo: the latest one, or the latest marked one if any was marked, so that a mark is attributed to
-    /// its path.
-    echo: Option<Echo>,
-    /// `true` once an ACK echoed it. A packet placed after the ACK for its neighbours left may have no other packet to
-    /// echo, and needs an ACK all the same.
-    echoed: bool,
-    /// `true` if that packet was already placed when it arrived.
-    echo_is_duplicate: bool,
-    /// A packet to be answered at once: a duplicate, or one that arrived too early.
-    pub(super) answer: Option<(Echo, AckType)>,
-    /// The last NACK.
-    pub(super) nacked: Nacked,
-    /// Number of packets placed since the last ACK.
-    placed: u16,
-    /// `true` if a packet requested an immediate ACK.
-    at_once: bool,
-    /// `true` if an ACK must be sent.
-    due: bool,
-    /// The path of the next ACK.
-    pub(super) next_ack_path: PathId,
-    /// The path of the next answer to a probe. With one common sequence, ACKs and answers that alternate would each
-    /// keep to one half of the paths, and never leave it where that half is dead.
-    pub(super) next_answer_path: PathId,
-    /// Number of blocks of a wide window reported; selects the next block.
-    reported: u32,
-    /// Number of blocks of a wide window that still get an ACK each, the last block first.
-    sweep: u8,
-    /// `true` if only some blocks of a wide window were described since a packet was placed.
-    owes_sweep: bool,
-}
-
 impl AckState {
-    pub(crate) const fn new() -> Self {
-        Self {
-            echo: None,
-            echoed: false,
-            echo_is_duplicate: false,
-            answer: None,
-            nacked: Nacked::NONE,
-            placed: 0,
-            at_once: false,
-            due: false,
-            next_ack_path: PathId(0),
-            next_answer_path: PathId(0),
-            reported: 0,
-            sweep: 0,
-            owes_sweep: false,
-        }
-    }
-
     /// Records the arrival of a packet; it is acknowledged once placed.
     #[inline]
     pub(crate) fn note_arrival(&mut self, echo: Echo, at_once: bool) {

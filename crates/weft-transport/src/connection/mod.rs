@@ -19,6 +19,7 @@ use crate::{
 
 mod ack_received;
 mod ack_sent;
+mod ack_state;
 mod egress;
 mod idle;
 mod in_flight;

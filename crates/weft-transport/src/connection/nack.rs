@@ -13,28 +13,16 @@ use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType};
 
 use super::ack_received::{NewlyAcked, first_described, psn_range};
+use super::ack_state::{Echo, Nacked};
 use super::in_flight::PacketState;
 use super::loss::Cause;
-use super::reassembly::{Echo, Receiver};
+use super::reassembly::Receiver;
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{PathId, PathPolicy};
 use crate::pool::before;
 use crate::recovery::Kind;
 use crate::{ConnectionId, DropReason, RecoveryConfig};
-
-/// The contents of the last NACK.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Nacked {
-    /// The first missing packet.
-    psn: u32,
-    /// The time before which no other NACK is sent for it.
-    until: Instant,
-}
-
-impl Nacked {
-    pub(crate) const NONE: Self = Self { psn: 0, until: Instant::EPOCH };
-}
 
 impl Receiver {
     /// Checks how early a packet comes, and queues a NACK if it is too early.

@@ -2,8 +2,9 @@
 //! bytes a packet and never payload.
 
 use weft_units::Instant;
-use weft_wire::{AckType, DataHeader, MessageHeader, U3};
+use weft_wire::{AckType, DataHeader, MessageHeader};
 
+use super::ack_state::{AckState, Echo};
 use super::idle::BUFFER_RELEASE_AFTER;
 use super::{Connection, Shared};
 use crate::pool::{Pool, Window, before};
@@ -58,17 +59,6 @@ impl ReceivedPacket {
     }
 }
 
-/// The packet that the next ACK echoes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
-    pub(crate) psn: u32,
-    pub(crate) path_id: U3,
-    pub(crate) timestamp: u32,
-    pub(crate) received_at: Instant,
-    pub(crate) hops: u8,
-    pub(crate) marked: bool,
-}
-
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -84,7 +74,7 @@ pub(crate) struct Receiver {
     /// Number of packets placed, and of congestion marks on them; the wire carries them modulo 2^11.
     pub(crate) placed: u32,
     pub(crate) marked: u32,
-    pub(crate) acks: super::ack_sent::AckState,
+    pub(crate) acks: AckState,
 }
 
 impl Receiver {
@@ -97,7 +87,7 @@ impl Receiver {
             waiting: 0,
             placed: 0,
             marked: 0,
-            acks: super::ack_sent::AckState::new(),
+            acks: AckState::new(),
         }
     }
 
