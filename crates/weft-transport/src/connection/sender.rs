@@ -10,7 +10,6 @@ use super::in_flight::{PacketState, SentPacket};
 use super::message::{SendQueue, segment_len};
 use super::pacing::Pacer;
 use super::rtt::RoundTrip;
-use super::tail::TailProbes;
 use crate::TransportConfig;
 use crate::congestion::{Congestion, Controllers};
 use crate::path::{Health, PathId, PathPolicy, Paths, PeerPorts, Policy, Probation};
@@ -129,6 +128,19 @@ pub(crate) struct SenderStart {
     pub(crate) sharers: u8,
     /// The seed of the connection's path choices.
     pub(crate) seed: Seed,
+}
+
+/// The probes of one silence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TailProbes {
+    /// Number of probes sent since the last ACK.
+    pub(super) count: u8,
+    /// The time of the last probe.
+    pub(super) at: Instant,
+}
+
+impl TailProbes {
+    pub(crate) const NONE: Self = Self { count: 0, at: Instant::EPOCH };
 }
 
 impl Sender {

@@ -6,23 +6,10 @@
 
 use weft_units::{Duration, Instant};
 
-use super::sender::Sender;
+use super::sender::{Sender, TailProbes};
 use super::{Connection, Shared};
 use crate::recovery::Kind;
 use crate::timers::Timer;
-
-/// The probes of one silence.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TailProbes {
-    /// Number of probes sent since the last ACK.
-    count: u8,
-    /// The time of the last probe.
-    at: Instant,
-}
-
-impl TailProbes {
-    pub(crate) const NONE: Self = Self { count: 0, at: Instant::EPOCH };
-}
 
 /// Maximum number of probes in one silence, each after twice the time of the one before. With half of the reverse paths
 /// dead, one flight in sixteen still meets its retransmission timeout.

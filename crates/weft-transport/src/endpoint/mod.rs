@@ -9,8 +9,11 @@ use weft_units::{Instant, Seed, prefetch};
 use weft_wire::Packet;
 
 pub use admission::{Admission, EndedConnection, SetupClass, SetupFault};
+pub use arrival::Arrival;
+pub use connection_id::ConnectionId;
 use ids::Connections;
 pub use ids::ThreadBits;
+pub use payload::{Message, Payload};
 use schedule::Schedule;
 pub use secret::Secret;
 use token::Tokens;
@@ -23,21 +26,19 @@ use crate::{
 };
 
 mod admission;
+mod arrival;
 mod begin;
+mod connection_id;
 mod ending;
 mod handshake;
 mod ids;
 #[cfg(test)]
 mod inspect;
+mod payload;
 mod schedule;
 mod secret;
 mod token;
 mod transmit;
-
-/// The id of a connection of one endpoint: the 32-bit CID carried in packets. A new connection does not reuse an id
-/// soon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u32);
 
 /// The configuration of an endpoint.
 #[derive(Clone, Debug)]
@@ -55,32 +56,6 @@ pub struct EndpointConfig {
     pub max_connections: u32,
 }
 
-/// A message to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The owner's token, returned in [`Event::Acked`] and in every [`Payload`].
-    pub token: u64,
-    /// The owner's operation code, delivered to the peer's owner.
-    pub opcode: u8,
-    /// Further data of the owner, delivered to the peer's owner with every packet of the message.
-    pub tag: u16,
-    /// The message's length, bytes. Zero is valid.
-    pub length: u32,
-}
-
-/// The metadata of a received packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// The source address; the port is the peer's entropy, not its receive port.
-    pub from: SocketAddr,
-    /// The time at which the NIC (or the kernel) received it: t2 of data, t4 of ACKs (BIFROST, appendix D).
-    pub received_at: Instant,
-    /// `true` if it carries the congestion-experienced mark (RFC 3168).
-    pub congestion_experienced: bool,
-    /// Number of hops it passed, from its TTL; zero if unknown.
-    pub hops: u8,
-}
-
 /// The parameters a peer announced when a connection to it was set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -91,17 +66,6 @@ pub struct Peer {
     pub thread_id: u8,
     /// Number of paths the peer sprays its packets over.
     pub paths: u16,
-}
-
-/// A part of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Payload {
-    /// The message's token.
-    pub token: u64,
-    /// The part's offset in the message, bytes.
-    pub offset: u32,
-    /// The part's length, bytes.
-    pub len: u16,
 }
 
 /// One host's end of every connection.

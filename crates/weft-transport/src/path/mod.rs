@@ -9,7 +9,6 @@ use weft_units::{Duration, Instant, Rng};
 
 mod candidates;
 mod health;
-mod lossy;
 mod news;
 mod paths;
 mod peers;
@@ -18,8 +17,9 @@ mod probation;
 pub use candidates::Candidates;
 pub(crate) use health::Health;
 pub use news::PathNews;
+pub(crate) use news::PeerPorts;
 pub use paths::Paths;
-pub(crate) use peers::{PeerPaths, PeerPorts};
+pub(crate) use peers::PeerPaths;
 pub(crate) use probation::Probation;
 
 /// The index of a path of one connection, from zero.

@@ -5,13 +5,20 @@ use core::net::SocketAddr;
 use weft_units::{Duration, Instant};
 
 use super::PathId;
-use super::peers::PeerPorts;
 
 /// Minimum interval between advertisements of a round trip that changed by half.
 const MIN_ADVERTISE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval after which an unchanged round trip is advertised again, before it expires elsewhere.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The destination of connections that share paths: the peer's address and port, and the group of source ports they
+/// leave from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PeerPorts {
+    pub(crate) peer: SocketAddr,
+    pub(crate) group: u8,
+}
 
 /// A finding of one endpoint about a path, for the others of its process whose packets leave from the same source
 /// ports.

@@ -18,11 +18,14 @@ use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant};
 
-use super::lossy::Lossy;
-use super::news::{Advertised, Finding, PathNews};
+use super::news::{Advertised, Finding, PathNews, PeerPorts};
 use super::{PathId, Paths};
 use crate::ConnectionId;
 use crate::connection::RoundTrip;
+
+mod lossy;
+
+use lossy::Lossy;
 
 /// Maximum number of records; those of another peer are removed to make room.
 const MAX_RECORDS: usize = 16_384;
@@ -30,17 +33,9 @@ const MAX_RECORDS: usize = 16_384;
 /// Maximum age of a round trip: routes and their lengths change.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The destination of connections that share paths: the peer's address and port, and the group of source ports they
-/// leave from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PeerPorts {
-    pub(crate) peer: SocketAddr,
-    pub(crate) group: u8,
-}
-
 /// The state of one path.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Record {
+struct Record {
     /// Number of consecutive losses without an acknowledgement between them, over all connections.
     losses: u8,
     /// `true` if the path is down.
@@ -53,17 +48,17 @@ pub(super) struct Record {
     measured_at: Instant,
     /// The connection that probes it.
     prober: Option<ConnectionId>,
-    pub(super) lossy: Lossy,
+    lossy: Lossy,
     advertised: Advertised,
 }
 
 impl Record {
-    pub(super) const fn is_closed(&self) -> bool {
+    const fn is_closed(&self) -> bool {
         self.down || self.lossy.is_closed()
     }
 
     /// Returns `true` if the latest packet on it was lost, as far as known: it may be dead rather than lossy.
-    pub(super) const fn is_suspected(&self) -> bool {
+    const fn is_suspected(&self) -> bool {
         self.losses > 0 && !self.down
     }
 }

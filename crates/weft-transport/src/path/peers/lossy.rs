@@ -6,8 +6,8 @@
 
 use weft_units::{Duration, Instant};
 
-use super::PathId;
-use super::peers::Record;
+use super::Record;
+use crate::path::PathId;
 
 /// Minimum number of lost packets for a meaningful share.
 const MIN_LOST: u32 = 4;
