@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::abi::*;
 use crate::errno::Outcome;
-use crate::events::EventQueue;
-use crate::id::Id;
+use crate::events::{EventQueue, Open};
 use crate::message::Offer;
 use weft_verbs_abi::ibv_ah_attr;
 
@@ -14,8 +13,8 @@ use weft_verbs_abi::ibv_ah_attr;
 #[repr(C)]
 pub(crate) struct Event {
     pub(crate) public: rdma_cm_event,
-    /// The identifier that is not destroyed before the program has acknowledged this event.
-    pub(crate) holds: *const Id,
+    /// The open events of the identifier that is not destroyed before the program has acknowledged this event.
+    holds: *const Open,
     /// Private data, padded with zeros: programs read the full size of InfiniBand's messages.
     private_data: [u8; 256],
 }
@@ -26,31 +25,39 @@ unsafe impl Send for Event {}
 pub(crate) type Events = EventQueue<Box<Event>>;
 
 impl Event {
-    /// Creates an event about an identifier.
-    pub(crate) fn new(id: &Id, kind: u32, status: c_int) -> Box<Self> {
+    /// Creates an event about an identifier, and counts it among the identifier's open events.
+    pub(crate) fn new(id: *mut rdma_cm_id, open: &Open, kind: u32, status: c_int) -> Box<Self> {
         // SAFETY: all-zero bytes are valid for its numbers and pointers.
         let param = unsafe { core::mem::zeroed() };
-        id.open.add();
+        open.add();
         Box::new(Self {
             public: rdma_cm_event {
-                id: id.public(),
+                id,
                 listen_id: core::ptr::null_mut(),
                 event: kind,
                 status,
                 param,
             },
-            holds: id,
+            holds: open,
             private_data: [0; 256],
         })
     }
 
-    /// Creates the event of a request to `listener`. It holds the listener, because the program may destroy the
-    /// identifier `new` at any time.
-    pub(crate) fn request(listener: &Id, new: &Id) -> Box<Self> {
-        let mut event = Self::new(listener, cm_event::CONNECT_REQUEST, 0);
-        event.public.id = new.public();
-        event.public.listen_id = listener.public();
+    /// Creates the event of a request to `listener`, whose open events are these. It holds the listener, because the
+    /// program may destroy the identifier `new` at any time.
+    pub(crate) fn request(
+        listener: *mut rdma_cm_id,
+        open: &Open,
+        new: *mut rdma_cm_id,
+    ) -> Box<Self> {
+        let mut event = Self::new(new, open, cm_event::CONNECT_REQUEST, 0);
+        event.public.listen_id = listener;
         event
+    }
+
+    /// Returns `true` if it counts among these open events.
+    pub(crate) fn is_of(&self, open: &Open) -> bool {
+        core::ptr::eq(self.holds, open)
     }
 
     fn store_private_data(&mut self, data: &[u8]) -> (*const core::ffi::c_void, u8) {
@@ -98,6 +105,20 @@ impl Event {
         self.public.param.ud =
             rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey };
         self
+    }
+}
+
+/// Acknowledges an event, if there is one.
+///
+/// # Safety
+/// The event came from `rdma_get_cm_event` and is not used afterwards.
+pub(crate) unsafe fn acknowledge(event: *mut rdma_cm_event) {
+    if !event.is_null() {
+        // SAFETY: guaranteed by the caller; the identifier it holds is not destroyed before this.
+        unsafe {
+            let event = Box::from_raw(event.cast::<Event>());
+            (*event.holds).close(1);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ibverbs::{Device, PORT, gid_of};
 use crate::manager;
 use crate::manager::{AddressPair, Space};
 use crate::message::{CommunicationId, Offer};
-use crate::service::{Bound, Handle, State, with};
+use crate::service::Bound;
 use weft_verbs_abi::*;
 
 /// The default partition, the only one that exists.
@@ -145,6 +145,11 @@ impl Id {
         self.details().communication.ok_or(Errno(libc::ENOTCONN))
     }
 
+    /// Creates an event about it.
+    fn event(&self, kind: u32, status: c_int) -> Box<Event> {
+        Event::new(self.public(), &self.open, kind, status)
+    }
+
     pub(crate) fn announce(&self, event: Box<Event>) {
         // The lock is released first: the thread that reads the event may take it.
         let events = self.details().events.clone();
@@ -152,7 +157,7 @@ impl Id {
     }
 
     pub(crate) fn announce_kind(&self, kind: u32, status: c_int) {
-        self.announce(Event::new(self, kind, status));
+        self.announce(self.event(kind, status));
     }
 
     /// Attaches it to the device that has its address.
@@ -211,46 +216,10 @@ impl Id {
         ibv_ah_attr { grh, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() }
     }
 
-    /// Handles a request for a connection to this listener.
-    pub(crate) fn on_request(
-        &self,
-        state: &mut State,
-        about: CommunicationId,
-        addresses: AddressPair,
-        offer: Offer,
-    ) {
-        let AddressPair { local, remote } = addresses;
-        let making = {
-            let is_synchronous = false;
-            // SAFETY: while it listens, a program changes only `context`, which it may.
-            let public = unsafe { &*self.public() };
-            let (channel, context) = (public.channel, public.context);
-            let (port_space, qp_type) = (public.ps, public.qp_type);
-            Making { channel, is_synchronous, context, port_space, qp_type }
-        };
-        // SAFETY: a channel is closed after its listeners are destroyed.
-        let new = unsafe { Self::of(Self::create(making)) };
-        if let Some((device, row)) = state.device_with(local.ip()) {
-            new.attach(device, row, local);
-        }
-        new.set_peer(remote);
-        let event = Event::request(self, new);
-        let event = match self.space() {
-            Space::Connected => event.with_connection(&offer),
-            Space::Datagram => event.with_data(&offer.private_data),
-        };
-        let mut details = new.details();
-        details.communication = Some(about);
-        details.peer = Some(offer);
-        drop(details);
-        state.ids.insert(about, Handle(new));
-        self.announce(event);
-    }
-
     /// Handles an event of its connection.
     pub(crate) fn on_event(&self, event: manager::Event) {
         use manager::Event as Happened;
-        let new = |kind, status| Event::new(self, kind, status);
+        let new = |kind, status| self.event(kind, status);
         self.announce(match event {
             Happened::Requested { .. } => unreachable!("only listeners get requests"),
             Happened::Response(offer) => {
@@ -269,66 +238,5 @@ impl Id {
             Happened::Unreachable { status } => new(cm_event::UNREACHABLE, status),
             Happened::Disconnected { status } => new(cm_event::DISCONNECTED, status),
         });
-    }
-
-    /// Destroys the identifier and everything it owns.
-    ///
-    /// # Safety
-    /// The identifier was created; only threads that wait for its events to be acknowledged still use it.
-    pub(crate) unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome<()> {
-        // SAFETY: guaranteed by the caller.
-        let id = unsafe { Self::of(public) };
-        with(|state| {
-            let (communication, bound) = {
-                let mut details = id.details();
-                (details.communication.take(), details.bound.take())
-            };
-            state.manager.stop_listening(id.owner());
-            if let Some(communication) = communication {
-                state.manager.forget(state.now, communication);
-                state.ids.remove(&communication);
-            }
-            bound.iter().for_each(|bound| state.sockets.release(bound));
-            Ok(())
-        })?;
-        let (events, is_synchronous) = {
-            let details = id.details();
-            (details.events.clone(), details.is_synchronous)
-        };
-        for event in events.take(|event| core::ptr::eq(event.holds, id)) {
-            if event.public.event == cm_event::CONNECT_REQUEST {
-                // SAFETY: the program has not received it.
-                unsafe { Self::destroy(event.public.id) }?;
-            }
-            id.open.close(1);
-        }
-        // SAFETY: the program holds the last event of a synchronous call until the next call.
-        unsafe {
-            acknowledge(core::mem::replace(&mut (*public).event, core::ptr::null_mut()));
-        }
-        id.open.wait_for_none();
-        // SAFETY: nothing uses it any more; a synchronous identifier is the only user of its channel.
-        unsafe {
-            let channel = (*public).channel;
-            drop(Box::from_raw(public.cast::<Self>()));
-            if is_synchronous {
-                Channel::close(channel);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Acknowledges an event, if there is one.
-///
-/// # Safety
-/// The event came from `rdma_get_cm_event` and is not used afterwards.
-pub(crate) unsafe fn acknowledge(event: *mut rdma_cm_event) {
-    if !event.is_null() {
-        // SAFETY: guaranteed by the caller; the identifier it holds is not destroyed before this.
-        unsafe {
-            let event = Box::from_raw(event.cast::<Event>());
-            (*event.holds).open.close(1);
-        }
     }
 }

@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_int};
 
 use crate::abi::*;
 use crate::errno::{Outcome, pointer, status};
-use crate::event::{Channel, Event};
-use crate::id::{Id, acknowledge};
+use crate::event::{Channel, Event, acknowledge};
+use crate::id::Id;
 use crate::manager::Rejection;
 use crate::service::with;
 use crate::transition;

@@ -230,9 +230,9 @@ unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         let (events, is_synchronous) = (details.events.clone(), details.is_synchronous);
         drop(details);
         if is_synchronous {
-            for event in events.take(|event| core::ptr::eq(event.holds, this)) {
+            for event in events.take(|event| event.is_of(&this.open)) {
                 // SAFETY: no program has received this event.
-                unsafe { crate::id::acknowledge(Box::into_raw(event).cast()) };
+                unsafe { crate::event::acknowledge(Box::into_raw(event).cast()) };
             }
         }
         Ok(())

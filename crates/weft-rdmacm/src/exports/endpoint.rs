@@ -6,7 +6,8 @@ use core::ptr;
 use super::{identifier, queue_pair, resolve};
 use crate::abi::*;
 use crate::errno::{EINVAL, Errno, Outcome, status};
-use crate::id::{Id, Template, acknowledge};
+use crate::event::acknowledge;
+use crate::id::{Id, Template};
 use weft_verbs_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// Converts the result of one of this library's functions.
@@ -58,7 +59,7 @@ unsafe extern "C" fn rdma_create_ep(
             (found.ai_port_space.cast_unsigned(), found.ai_qp_type.cast_unsigned());
         let id = identifier::create(ptr::null_mut(), ptr::null_mut(), port_space, service)?;
         if let Err(errno) = prepare(id, found, pd, init) {
-            Id::destroy(id)?;
+            identifier::destroy(id)?;
             return Err(errno);
         }
         to.write(id);
@@ -74,7 +75,7 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     let _ = status(|| unsafe {
         queue_pair::destroy(id);
         queue_pair::rdma_destroy_srq(id);
-        Id::destroy(id)
+        identifier::destroy(id)
     });
 }
 
@@ -109,7 +110,7 @@ unsafe extern "C" fn rdma_get_request(
         });
         if let Err(errno) = made {
             acknowledge(event);
-            Id::destroy(new)?;
+            identifier::destroy(new)?;
             return Err(errno);
         }
         (*new).event = event;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, pointer, status};
-use crate::event::Channel;
+use crate::event::{Channel, acknowledge};
 use crate::id::{Id, Making};
 use crate::service::with;
 use weft_verbs_abi::{ibv_context, qp_type};
@@ -45,12 +45,59 @@ unsafe extern "C" fn rdma_create_id(
     })
 }
 
+/// Destroys the identifier and everything it owns.
+///
+/// # Safety
+/// The identifier was created; only threads that wait for its events to be acknowledged still use it.
+pub(super) unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome<()> {
+    // SAFETY: guaranteed by the caller.
+    let id = unsafe { Id::of(public) };
+    with(|state| {
+        let (communication, bound) = {
+            let mut details = id.details();
+            (details.communication.take(), details.bound.take())
+        };
+        state.manager.stop_listening(id.owner());
+        if let Some(communication) = communication {
+            state.manager.forget(state.now, communication);
+            state.ids.remove(&communication);
+        }
+        bound.iter().for_each(|bound| state.sockets.release(bound));
+        Ok(())
+    })?;
+    let (events, is_synchronous) = {
+        let details = id.details();
+        (details.events.clone(), details.is_synchronous)
+    };
+    for event in events.take(|event| event.is_of(&id.open)) {
+        if event.public.event == cm_event::CONNECT_REQUEST {
+            // SAFETY: the program has not received it.
+            unsafe { destroy(event.public.id) }?;
+        }
+        id.open.close(1);
+    }
+    // SAFETY: the program holds the last event of a synchronous call until the next call.
+    unsafe {
+        acknowledge(core::mem::replace(&mut (*public).event, core::ptr::null_mut()));
+    }
+    id.open.wait_for_none();
+    // SAFETY: nothing uses it any more; a synchronous identifier is the only user of its channel.
+    unsafe {
+        let channel = (*public).channel;
+        drop(Box::from_raw(public.cast::<Id>()));
+        if is_synchronous {
+            Channel::close(channel);
+        }
+    }
+    Ok(())
+}
+
 /// # Safety
 /// `id` is a live identifier that is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: guaranteed by the caller.
-    status(|| unsafe { Id::destroy(id) })
+    status(|| unsafe { destroy(id) })
 }
 
 /// Moves the identifier's events, pending ones included, to another channel; with a null channel, to one of its own, on
@@ -68,13 +115,13 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -
         let was = core::mem::replace(&mut details.is_synchronous, is_synchronous);
         (was, core::mem::replace(&mut details.events, events.clone()))
     };
-    let waiting = old.take(|event| core::ptr::eq(event.holds, this));
+    let waiting = old.take(|event| event.is_of(&this.open));
     waiting.into_iter().for_each(|event| events.push(event));
     // SAFETY: guaranteed by the caller; a synchronous identifier is the only user of its channel.
     unsafe {
         (*id).channel = to;
         if was_synchronous {
-            crate::id::acknowledge(core::mem::replace(&mut (*id).event, core::ptr::null_mut()));
+            acknowledge(core::mem::replace(&mut (*id).event, core::ptr::null_mut()));
             Channel::close(from);
         }
     }

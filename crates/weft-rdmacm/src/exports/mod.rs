@@ -23,7 +23,7 @@ unsafe fn complete(id: *mut crate::abi::rdma_cm_id) -> crate::errno::Outcome<()>
         if !crate::id::Id::of(id).details().is_synchronous {
             return Ok(());
         }
-        crate::id::acknowledge(core::mem::replace(&mut (*id).event, core::ptr::null_mut()));
+        crate::event::acknowledge(core::mem::replace(&mut (*id).event, core::ptr::null_mut()));
         let event = channel::next((*id).channel)?;
         (*id).event = event;
         match ((*event).event, (*event).status) {

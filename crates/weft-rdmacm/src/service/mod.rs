@@ -16,9 +16,10 @@ use weft_units::Instant;
 use crate::errno::{Errno, Outcome};
 use crate::ibverbs::{Device, open_devices};
 use crate::id::Id;
-use crate::manager::{AddressPair, Event, Manager};
+use crate::manager::{AddressPair, Manager};
 use crate::message::CommunicationId;
 
+mod delivery;
 mod ends;
 mod socket;
 
@@ -269,18 +270,6 @@ impl State {
             if sent.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                 self.refused(datagram.from);
             }
-        }
-    }
-
-    fn deliver(&mut self, about: CommunicationId, event: Event) {
-        if let Event::Requested { listener, local, remote, offer } = event {
-            let listener = ptr::with_exposed_provenance::<Id>(listener.0);
-            // SAFETY: a listener leaves the manager before it is destroyed, under the lock that is held.
-            let listener = unsafe { &*listener };
-            listener.on_request(self, about, AddressPair { local, remote }, offer);
-        } else if let Some(&Handle(id)) = self.ids.get(&about) {
-            // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
-            unsafe { &*id }.on_event(event);
         }
     }
 }
