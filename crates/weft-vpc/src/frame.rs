@@ -11,10 +11,13 @@ use weft_wire::{EtherType, EthernetHeader, MacAddr, ParseError, VirtioNetHeader}
 
 pub(crate) mod ecn;
 mod flow;
+mod fragment;
 mod ip;
+pub mod protocol;
 mod transport;
 
-pub use ip::{Fragment, Ip, protocol};
+pub use fragment::Fragment;
+pub use ip::Ip;
 pub use transport::{Icmp, Tcp, TcpFlags, Transport, Udp};
 
 /// The headers of a frame. Offsets count from the first byte of the Ethernet header.

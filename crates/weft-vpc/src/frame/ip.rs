@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::fragment::Fragment;
 use super::transport::{self, Transport};
 use super::{FrameError, chunk};
 
@@ -12,7 +13,7 @@ pub struct Ip {
     pub source: IpAddr,
     /// The receiver's address.
     pub destination: IpAddr,
-    /// The protocol after the header with its options or extension headers (see [`protocol`]).
+    /// The protocol after the header with its options or extension headers (see [`protocol`](super::protocol)).
     pub protocol: u8,
     /// The number of routers that the packet may still pass.
     pub hop_limit: u8,
@@ -24,29 +25,6 @@ pub struct Ip {
     pub transport_len: u16,
     /// The parsed transport header.
     pub transport: Transport,
-}
-
-/// The place of a fragment in its packet (RFC 791, section 3.2; RFC 8200, section 4.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
-    /// The number that all fragments of a packet share, unique together with its addresses.
-    pub identification: u32,
-    /// The fragment's offset in the packet, bytes.
-    pub offset: u16,
-    /// `true` if another fragment follows.
-    pub more: bool,
-}
-
-/// IANA's protocol numbers.
-pub mod protocol {
-    /// ICMP for IPv4 (RFC 792).
-    pub const ICMP: u8 = 1;
-    /// TCP (RFC 9293).
-    pub const TCP: u8 = 6;
-    /// UDP (RFC 768).
-    pub const UDP: u8 = 17;
-    /// ICMP for IPv6 (RFC 4443).
-    pub const ICMPV6: u8 = 58;
 }
 
 impl Ip {
@@ -146,18 +124,6 @@ pub(super) fn parse_v6(first: &[u8], offset: usize, frame_len: usize) -> Result<
     let chain = extensions(bytes, offset + LEN, next)?;
     let range = TransportRange { offset: chain.end, end: offset + total_len };
     finish(bytes, ends, hop_limit, chain.protocol, chain.fragment, range)
-}
-
-impl Fragment {
-    /// Returns `true` if this is not the first fragment: another one has the transport header.
-    pub const fn is_later(&self) -> bool {
-        self.offset > 0
-    }
-
-    /// Returns `None` if the fragment is the whole packet (RFC 6946).
-    const fn unless_whole(self) -> Option<Self> {
-        if self.offset == 0 && !self.more { None } else { Some(self) }
-    }
 }
 
 /// The end of a chain of extension headers.

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use super::ip::{Fragment, protocol};
-use super::{FrameError, chunk};
+use super::fragment::Fragment;
+use super::{FrameError, chunk, protocol};
 
 /// The payload of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
