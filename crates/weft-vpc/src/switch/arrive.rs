@@ -33,6 +33,16 @@ pub struct Inbound<'a> {
     pub payload: &'a [u8],
 }
 
+/// A frame that arrived outside a pair's connection.
+#[derive(Clone, Copy)]
+pub(super) struct PlainArrival<'a> {
+    pub(super) from: SocketAddr,
+    /// `true` if `from` is authenticated.
+    pub(super) proven: bool,
+    pub(super) vni: Vni,
+    pub(super) ethernet: &'a [u8],
+}
+
 impl Switch {
     /// Handles a packet of the transport that arrived for a network.
     pub fn handle_packet(

@@ -11,7 +11,7 @@ use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
 use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
-use super::plain::PlainArrival;
+use super::arrive::PlainArrival;
 use super::{DropCause, Inbound, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
 use crate::Frame;
 

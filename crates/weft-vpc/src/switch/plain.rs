@@ -16,6 +16,7 @@ use weft_transport::ConnectionId;
 use weft_units::{Duration, Instant};
 use weft_wire::{MacAddr, VirtioNetHeader};
 
+use super::arrive::PlainArrival;
 use super::pair::{State, VnicPair};
 use super::{DropCause, Handover, InClear, Place, PortId, Switch, Tenants, Vni};
 use crate::{Frame, GATEWAY};
@@ -91,16 +92,6 @@ impl KnownPeers {
         }
         may
     }
-}
-
-/// A frame that arrived outside a pair's connection.
-#[derive(Clone, Copy)]
-pub(super) struct PlainArrival<'a> {
-    pub(super) from: SocketAddr,
-    /// `true` if `from` is authenticated.
-    pub(super) proven: bool,
-    pub(super) vni: Vni,
-    pub(super) ethernet: &'a [u8],
 }
 
 /// A plain frame with its destination's place and the trust in its sender.
