@@ -13,8 +13,33 @@ use weft_wire::MacAddr;
 
 use crate::capture::Capture;
 use crate::config::{ConfigError, Network, Port as PortOptions};
+use crate::control::{Answer, Request};
 use crate::routes::{set_gateways, subnet};
 use crate::{Daemon, OpenError};
+
+impl Request {
+    /// Carries the request out and returns the daemon's answer, or the reason of a refusal.
+    pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, String> {
+        let done = match self {
+            Self::Status => {
+                let status = daemon.status().map_err(|error| error.to_string())?;
+                return Ok(Answer::Status(Box::new(status)));
+            }
+            Self::AddPort { port } => daemon.add_port(port),
+            Self::RemovePort { name } => daemon.remove_port(&name),
+            Self::SetNetwork { network } => daemon.set_network(network),
+            Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
+            Self::SetRoute { route } => daemon.set_route(route),
+            Self::ForgetRoute { vni, destination } => daemon.remove_route(vni, destination),
+            Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
+            Self::Reload { config } => daemon.reload(&config),
+            Self::Lose { port, loss } => daemon.inject_loss(&port, loss),
+            Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
+            Self::Acl { port, acl } => daemon.set_acl(&port, acl),
+        };
+        done.map(|()| Answer::Done).map_err(|error| error.to_string())
+    }
+}
 
 impl Daemon {
     /// Sets a network's configuration and its other hosts.

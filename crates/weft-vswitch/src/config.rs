@@ -23,6 +23,7 @@ mod route;
 pub use encryption::Encryption;
 pub use mac::Mac;
 pub use port::{Port, Tap, VhostUser};
+pub(crate) use route::Routes;
 pub use route::{Destination, Route, Row};
 
 /// The default control socket of a daemon.

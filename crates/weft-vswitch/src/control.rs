@@ -17,7 +17,7 @@ use weft_units::Loss;
 use weft_vpc::{AclConfig, Limit};
 
 use crate::config::{Config, Destination, Network, Port, Route};
-use crate::{Daemon, OpenError, Status};
+use crate::{OpenError, Status};
 
 mod connection;
 #[cfg(any(test, fuzzing))]
@@ -118,29 +118,6 @@ pub enum Answer {
     Status(Box<Status>),
     /// The request was refused, with the reason.
     Refused(String),
-}
-
-impl Request {
-    pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, String> {
-        let done = match self {
-            Self::Status => {
-                let status = daemon.status().map_err(|error| error.to_string())?;
-                return Ok(Answer::Status(Box::new(status)));
-            }
-            Self::AddPort { port } => daemon.add_port(port),
-            Self::RemovePort { name } => daemon.remove_port(&name),
-            Self::SetNetwork { network } => daemon.set_network(network),
-            Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
-            Self::SetRoute { route } => daemon.set_route(route),
-            Self::ForgetRoute { vni, destination } => daemon.remove_route(vni, destination),
-            Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
-            Self::Reload { config } => daemon.reload(&config),
-            Self::Lose { port, loss } => daemon.inject_loss(&port, loss),
-            Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
-            Self::Acl { port, acl } => daemon.set_acl(&port, acl),
-        };
-        done.map(|()| Answer::Done).map_err(|error| error.to_string())
-    }
 }
 
 /// The number of a client while it is connected.

@@ -4,90 +4,22 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use weft_ports::PortError;
 use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
-use weft_udp::sockets::{SocketConfig, SocketError, Sockets};
+use weft_udp::sockets::{SocketConfig, Sockets};
 use weft_udp::wait::{MAX_SLEEP, wait};
 use weft_udp::{Clock, Driver, random};
 use weft_units::Seed;
-use weft_vpc::{InClear, LimitError, PoliciesError, PortId, Switch, SwitchConfig};
+use weft_vpc::{InClear, PortId, Switch, SwitchConfig};
 
-use crate::config::{Config, ConfigError, Port as PortOptions};
+use crate::OpenError;
+use crate::config::{Config, ConfigError, Port as PortOptions, Routes};
 use crate::control::Control;
 use crate::mailbox::{Mailbox, Router};
 use crate::port_poller::PortPoller;
 use crate::redirect::{self, ThreadIndex};
-use crate::routes::Routes;
 use crate::worker::Worker;
 use crate::worker_pool::WorkerPool;
-
-/// The reason that a daemon cannot start, or a port cannot be added.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A value is invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A UDP socket cannot be opened.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// Policies that contradict themselves.
-    #[error(transparent)]
-    Policies(#[from] PoliciesError),
-    /// A limit is refused.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
-    /// A port cannot be opened.
-    #[error("port {name}: {cause}")]
-    Port {
-        /// The port's name.
-        name: String,
-        /// The reason.
-        cause: PortError,
-    },
-    /// A port's descriptor cannot be polled.
-    #[error("cannot watch port {port}: {cause}; does the system allow more descriptors?")]
-    Watch {
-        /// The port's name.
-        port: String,
-        /// The system's error.
-        cause: io::Error,
-    },
-    /// The control socket cannot be opened.
-    #[error("cannot listen on {socket}: {cause}; is another daemon running there?")]
-    Control {
-        /// The socket's path.
-        socket: String,
-        /// The system's error.
-        cause: io::Error,
-    },
-    /// A capture cannot be written.
-    #[error("cannot capture port {port} to {file}: {cause}")]
-    Capture {
-        /// The port's name.
-        port: String,
-        /// The capture's file.
-        file: String,
-        /// The system's error.
-        cause: io::Error,
-    },
-    /// The operating system gave no random numbers.
-    #[error("no random numbers from the operating system: {0}")]
-    Entropy(#[from] getrandom::Error),
-    /// The operating system gave no thread, or no way to wake one.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-    /// A thread stopped by itself; the daemon logs the reason and ends.
-    #[error("thread {thread} has stopped; the log has the reason")]
-    Stopped {
-        /// The thread's index.
-        thread: u8,
-    },
-    /// A named item is unknown, or exists already.
-    #[error("{0}")]
-    Unknown(String),
-}
 
 /// One host's overlay.
 #[derive(Debug)]

@@ -43,6 +43,7 @@ mod commands;
 pub mod config;
 pub mod control;
 mod daemon;
+mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
@@ -52,6 +53,7 @@ mod port_poller;
 mod redirect;
 mod reload;
 mod routes;
+mod snapshot;
 mod status;
 mod tenants;
 mod underlay;
@@ -64,7 +66,8 @@ pub mod properties {
     pub use crate::control::properties::control_socket;
 }
 
-pub use daemon::{Daemon, OpenError};
+pub use daemon::Daemon;
+pub use error::OpenError;
 pub use status::{
     EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
 };

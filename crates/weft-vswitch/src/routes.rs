@@ -6,12 +6,9 @@ use std::net::IpAddr;
 use weft_vpc::{GATEWAY, Hop, Place, Prefix, Table, Vni};
 use weft_wire::MacAddr;
 
-use crate::config::{Destination, Host, Network, Route, Row};
+use crate::config::{Destination, Host, Network, Route, Routes, Row};
 use crate::worker::Worker;
 use crate::{Daemon, OpenError};
-
-/// Routes by network and destination.
-pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 
 /// Number of entries that a thread changes before it carries frames again.
 const MAX_ENTRIES_PER_ORDER: usize = 1_000;

@@ -1,7 +1,7 @@
 //! The configured routes of a host's networks: the host of each machine, and the next hop of each
 //! prefix. The host need not learn them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -52,6 +52,9 @@ pub enum Destination {
     /// A prefix.
     Prefix(Prefix),
 }
+
+/// Routes by network and destination.
+pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 
 impl Route {
     /// Returns the row of a machine of which only the Ethernet address is known.

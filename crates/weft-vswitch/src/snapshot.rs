@@ -1,0 +1,257 @@
+//! The state of a daemon's threads at one moment, from which the daemon makes its [`Status`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weft_ports::{Holdings, Port, PortCounters};
+use weft_transport::Stats;
+use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters, Vni};
+use weft_wire::MacAddr;
+
+use crate::config::{Mac, Network};
+use crate::status::{
+    EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
+};
+use crate::worker::Worker;
+use crate::{Daemon, OpenError};
+
+/// The state of one thread.
+#[derive(Debug)]
+struct Snapshot {
+    stats: Stats,
+    dropped: BTreeMap<String, u64>,
+    ports: Vec<(PortId, PortSnapshot)>,
+    pairs: Vec<(PortId, PairStatus)>,
+    addresses: BTreeMap<(Vni, MacAddr), Place>,
+    thread: ThreadStatus,
+    encryption: EncryptionStatus,
+}
+
+#[derive(Debug)]
+struct PortSnapshot {
+    up: bool,
+    counted: PortCounters,
+    switched: SwitchCounters,
+    held: Holdings,
+}
+
+impl Worker {
+    fn snapshot(&self, networks: &[Vni]) -> Snapshot {
+        let (stats, handed) = (self.switch.transport(), self.switch.handed_over());
+        let address = |&vni: &Vni| {
+            self.switch.addresses(vni).map(move |entry| ((vni, entry.address), entry.value))
+        };
+        let port = |(id, port): (PortId, &dyn Port)| {
+            let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
+            let (up, counted, held) = (port.is_up(), port.counters(), port.holdings());
+            (id, PortSnapshot { up, counted, switched, held })
+        };
+        let pairs = self.switch.pairs().take(Status::PAIRS_SHOWN);
+        Snapshot {
+            stats: stats.clone(),
+            dropped: self.dropped(),
+            ports: self.ports.iter().map(port).collect(),
+            pairs: pairs.map(|pair| (pair.port, self.pair_status(&pair))).collect(),
+            addresses: networks.iter().flat_map(address).collect(),
+            thread: ThreadStatus {
+                ports: self.poller.ports().len(),
+                pairs: self.switch.pair_count(),
+                packets: (stats.data_sent, stats.data_received),
+                redirected: (handed.setups, handed.packets),
+                handed_over: handed.frames,
+            },
+            encryption: self.encryption_status(),
+        }
+    }
+
+    fn encryption_status(&self) -> EncryptionStatus {
+        let (seals, config) = (&self.driver.seals, self.driver.seals.config());
+        let counters = seals.counters();
+        let in_clear = |pair: &PairView<'_>| pair.up && !seals.is_sealed(pair.connection);
+        EncryptionStatus {
+            mode: config.mode.name().to_owned(),
+            identity: seals.identity().to_string(),
+            authenticates: config.authenticates(),
+            connections: (seals.connections(), self.switch.pairs().filter(in_clear).count()),
+            counters: counters.rows().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+
+    fn pair_status(&self, pair: &PairView<'_>) -> PairStatus {
+        PairStatus { sealed: self.driver.seals.is_sealed(pair.connection), ..PairStatus::of(pair) }
+    }
+
+    /// Returns the numbers of dropped packets that belong to no port.
+    fn dropped(&self) -> BTreeMap<String, u64> {
+        let mut dropped = dropped(self.switch.counters());
+        let own = [
+            ("malformed", self.counters.malformed),
+            ("unsendable", self.counters.unsendable),
+            ("not_handed_over", self.counters.not_handed_over),
+        ];
+        add_to(&mut dropped, own.map(|(name, count)| (name.to_owned(), count)));
+        dropped
+    }
+}
+
+/// Adds counts to sums by name, without zeros.
+fn add_to(sums: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (String, u64)>) {
+    for (name, count) in counts.into_iter().filter(|row| row.1 > 0) {
+        *sums.entry(name).or_default() += count;
+    }
+}
+
+impl Daemon {
+    /// Returns the daemon's state at this moment.
+    ///
+    /// # Errors
+    /// A thread has stopped.
+    pub fn status(&self) -> Result<Status, OpenError> {
+        let vnis: Vec<_> =
+            self.config.networks.iter().filter_map(|known| known.vni().ok()).collect();
+        let threads = self.pool.run_on_all(move |worker| worker.snapshot(&vnis))?;
+        let mut status = Status {
+            address: self.config.host.address,
+            tenant_mtu: self.config.host.tenant_mtu(),
+            networks: vec![],
+            routes: self.routes.values().cloned().collect(),
+            ports: vec![],
+            pairs: vec![],
+            threads: threads.iter().map(|thread| thread.thread).collect(),
+            encryption: EncryptionStatus::of(&threads),
+            transport: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+        };
+        let mut addresses = BTreeMap::new();
+        for thread in threads {
+            for (name, count) in thread.stats.rows() {
+                *status.transport.entry(name.to_owned()).or_default() += count;
+            }
+            add_to(&mut status.dropped, thread.dropped);
+            status
+                .ports
+                .extend(thread.ports.iter().filter_map(|(id, at)| self.port_status(*id, at)));
+            status.pairs.extend(
+                thread
+                    .pairs
+                    .into_iter()
+                    .map(|(id, pair)| PairStatus { port: self.name(id), ..pair }),
+            );
+            addresses.extend(thread.addresses);
+        }
+        let networks = self.config.networks.iter();
+        status.networks = networks.map(|known| self.network_status(known, &addresses)).collect();
+        let order =
+            |port: &PortStatus| self.config.ports.iter().position(|known| known.name == port.name);
+        status.ports.sort_by_cached_key(order);
+        Ok(status)
+    }
+
+    fn name(&self, port: PortId) -> String {
+        self.ports.get(&port).map_or_else(String::new, |(_, options)| options.name.clone())
+    }
+
+    fn network_status(
+        &self,
+        network: &Network,
+        addresses: &BTreeMap<(Vni, MacAddr), Place>,
+    ) -> NetworkStatus {
+        let vni = network.vni().expect("checked when it was set");
+        let place = |place: &Place| match place {
+            Place::Port(port) => self.name(*port),
+            Place::Peer(peer) => IpAddr::to_string(&peer.ip()),
+        };
+        let own = addresses.range((vni, MacAddr([0; 6]))..=(vni, MacAddr([0xff; 6])));
+        NetworkStatus {
+            network: network.clone(),
+            addresses: own.map(|(&(_, mac), at)| (Mac(mac), place(at))).collect(),
+        }
+    }
+
+    fn port_status(&self, id: PortId, port: &PortSnapshot) -> Option<PortStatus> {
+        let (thread, options) = self.ports.get(&id)?;
+        let PortSnapshot { up, counted, switched, held } = port;
+        let mut dropped = dropped(switched);
+        dropped.extend(dropped_by_port(counted));
+        Some(PortStatus {
+            name: options.name.clone(),
+            vni: options.vni,
+            mac: options.mac,
+            thread: *thread,
+            up: *up,
+            sent: (counted.sent_frames, counted.sent_bytes),
+            received: (counted.received_frames, counted.received_bytes),
+            carried: (switched.reliable_sent, switched.plain_sent, switched.local_sent),
+            declined: switched.declined,
+            dropped,
+            held: (held.taken, held.claimed),
+            memory_regions: held.regions,
+        })
+    }
+}
+
+impl EncryptionStatus {
+    /// Returns the sum over all threads, which have the same configuration.
+    fn of(threads: &[Snapshot]) -> Self {
+        let mut all = Self::default();
+        for Self { mode, identity, authenticates, connections, counters } in
+            threads.iter().map(|thread| thread.encryption.clone())
+        {
+            let (sealed, clear) = all.connections;
+            (all.mode, all.identity, all.authenticates) = (mode, identity, authenticates);
+            all.connections = (sealed + connections.0, clear + connections.1);
+            for (name, count) in counters {
+                *all.counters.entry(name).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
+impl PairStatus {
+    /// Returns the status without the port's name, which threads do not know.
+    fn of(pair: &PairView<'_>) -> Self {
+        let flow = pair.flow;
+        let paths = flow.and_then(|flow| flow.paths);
+        let path = |paths: &weft_transport::path::Paths, id| PathStatus {
+            path: id_number(id),
+            up: paths.is_up(id),
+            rtt_us: paths.rtt(id).map(|rtt| rtt.as_nanos() as f64 / 1e3),
+            lost: paths.lost(id),
+            in_flight: paths.in_flight(id),
+        };
+        Self {
+            vni: pair.vni.get(),
+            port: String::new(),
+            remote: Mac(pair.remote),
+            peer: pair.peer.ip(),
+            up: pair.up,
+            sealed: false,
+            waiting: pair.waiting,
+            packets: flow.map_or((0, 0), |flow| (flow.sent, flow.repeated)),
+            paths: paths.map_or(vec![], |paths| paths.ids().map(|id| path(paths, id)).collect()),
+        }
+    }
+}
+
+const fn id_number(id: weft_transport::path::PathId) -> u16 {
+    id.0
+}
+
+/// Returns the numbers of dropped frames by cause, without zeros.
+fn dropped(counters: &SwitchCounters) -> BTreeMap<String, u64> {
+    let row = |&cause: &DropCause| (cause.name().to_owned(), counters.dropped_for(cause));
+    DropCause::ALL.iter().map(row).filter(|row| row.1 > 0).collect()
+}
+
+/// Returns the numbers of frames that the port itself dropped.
+fn dropped_by_port(counters: &PortCounters) -> impl Iterator<Item = (String, u64)> {
+    [
+        ("bad_frame", counters.bad_frame),
+        ("bad_header", counters.bad_header),
+        ("lost_at_port", counters.lost),
+    ]
+    .into_iter()
+    .filter(|row| row.1 > 0)
+    .map(|(name, count)| (name.to_owned(), count))
+}
