@@ -118,6 +118,11 @@ impl Key {
     }
 }
 
+/// Returns the maximum number of messages of a block from one rank to another: those of an all-reduce in a ring.
+pub(crate) const fn max_messages(ranks: usize) -> usize {
+    2 * ranks.saturating_sub(1)
+}
+
 /// Returns the number of blocks of a call: the fewest such that no message body exceeds `max_body` bytes. A number
 /// above `max_in_flight` is rounded up to a multiple of it: blocks that start together end together, and a few
 /// remaining ones would perform their steps alone, while links are idle.

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use super::{CHANNELS, Group};
+use crate::algorithm::max_messages;
 use crate::head::{Head, Kind};
 use crate::{Call, Error, Link};
 
@@ -61,7 +62,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 }
                 false
             }
-            Kind::Data => self.is_expected(from, head),
+            Kind::Data => self.is_expected(from, head) && self.has_room(from),
         }
     }
 
@@ -94,6 +95,22 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             }
             Some(_) => true,
         }
+    }
+
+    /// Counts a message that waits for its step. Returns `false`, and fails the group, if its sender has sent more of them
+    /// than the window permits: those of the window's blocks on each channel.
+    fn has_room(&mut self, from: usize) -> bool {
+        let channels = if self.shares() { CHANNELS.len() } else { 1 };
+        let of_a_block = max_messages(self.ranks());
+        let max = (self.config.window as usize).saturating_mul(channels * of_a_block);
+        let waiting = &mut self.peers[from].waiting;
+        if *waiting >= max {
+            let why = format!("more than {max} of its messages wait for their steps");
+            self.fail(Error::Protocol { rank: from, why });
+            return false;
+        }
+        *waiting += 1;
+        true
     }
 
     /// Fails the group because of a rank's call or message that does not match this rank's call.

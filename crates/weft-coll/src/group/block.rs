@@ -195,6 +195,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             };
         };
         let message = waiting.pop_front();
+        self.peers[from].waiting -= 1;
         if waiting.is_empty() {
             self.inbox.remove(&step);
         }

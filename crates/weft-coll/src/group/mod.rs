@@ -155,6 +155,8 @@ struct Peer {
     left: bool,
     /// `true` if it is unreachable.
     gone: bool,
+    /// Number of its messages that wait for their step.
+    waiting: usize,
     /// Control messages to send to it, in order.
     notices: VecDeque<(Head, String)>,
 }
@@ -385,6 +387,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             state.waiting.clear();
             state.running.clear();
         }
+        self.peers.iter_mut().for_each(|peer| peer.waiting = 0);
         let kept = core::mem::take(&mut self.inbox);
         kept.into_values().flatten().for_each(|message| link.release(message));
     }

@@ -3,13 +3,16 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+use weft_plan::collective::Step;
 use weft_units::Seed;
 
 use super::memory::Memory;
 use super::values::{call, encode, values};
+use crate::algorithm::{Key, max_messages};
 use crate::head::Kind;
 use crate::{
-    Call, CallError, Channel, Collective, Config, DataType, Error, HEAD, Head, HeadError, Op,
+    Algorithm, Call, CallError, Channel, Collective, Config, DataType, Error, HEAD, Head,
+    HeadError, Op,
 };
 
 fn sum(elements: usize) -> Call {
@@ -173,11 +176,7 @@ fn hostile_messages_end_the_group_and_nothing_else() {
         memory.advance(0);
         for _ in 0..20 {
             let head = Head {
-                kind: [
-                    Kind::Data,
-                    Kind::Assign,
-                    Kind::Progress,
-                ][rng.index(3)],
+                kind: [Kind::Data, Kind::Assign, Kind::Progress][rng.index(3)],
                 call: if rng.chance(3, 4) { own_call } else { call(2, 400, &mut rng) },
                 number: rng.below(3),
                 block: u32::try_from(rng.below(5)).expect("small"),
@@ -213,6 +212,61 @@ fn a_rank_that_claims_any_progress_stalls_no_other() {
         for rank in 0..2 {
             let event = memory.events[rank].pop_front().expect("the call has completed");
             assert_eq!(event.result, Ok(()), "{done}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_sends_ahead_of_its_steps_fails_the_group() {
+    // Calls that this rank has not made, blocks of one such call, one block of it, and one block of a call in progress.
+    let messages: [fn(u64) -> (u64, u32); 4] = [
+        |count| (1 + count, 0),
+        |count| (1, u32::try_from(count).expect("few")),
+        |_| (1, 0),
+        |_| (0, 0),
+    ];
+    for message in messages {
+        let mut memory = Memory::new(&config(2), 1);
+        memory.submit(0, sum(20_000), alloc::vec![0; 80_000]);
+        for count in 0..1_000 {
+            let (number, block) = message(count);
+            memory.inject(1, 0, forged(Kind::Data, number, block, 0).emit().into());
+        }
+        // The window is 32 blocks, and a block has two messages from each rank.
+        assert_eq!(memory.wire.borrow().held, 64);
+        let error = memory.groups[0].error().expect("too many messages").to_string();
+        assert_eq!(
+            error,
+            "rank 1 broke the protocol: more than 64 of its messages wait for their steps"
+        );
+        memory.advance(0);
+        assert_eq!(memory.wire.borrow().held, 0, "all messages are released");
+    }
+}
+
+#[test]
+fn no_schedule_has_more_messages_of_a_block_between_two_ranks_than_the_maximum() {
+    for ranks in 1..=16 {
+        let order: Vec<usize> = (0..ranks).rev().collect();
+        let of_servers = (1..=ranks).filter(|local| ranks.is_multiple_of(*local));
+        let algorithms = of_servers.map(|local| Algorithm::Hierarchical { local });
+        for algorithm in algorithms.chain([Algorithm::Ring, Algorithm::Tree]) {
+            for (collective, elements) in
+                Collective::ALL.iter().flat_map(|&it| [(it, 1), (it, 1 << 20)])
+            {
+                let call = Call { collective, ..sum(elements) };
+                let schedule = Key::of(&call).schedule(&order, algorithm);
+                for steps in &schedule.steps {
+                    let mut messages = alloc::vec![0; ranks];
+                    for step in steps {
+                        if let Step::Receive { from, .. } | Step::Reduce { from, .. } = step {
+                            messages[*from] += 1;
+                        }
+                    }
+                    let most = messages.into_iter().max().expect("a rank");
+                    assert!(most <= max_messages(ranks), "{collective} of {ranks}, {algorithm}");
+                }
+            }
         }
     }
 }
