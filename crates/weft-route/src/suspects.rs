@@ -224,13 +224,6 @@ impl Suspects {
         self.ports.retain(|_, flows| !flows.is_empty());
     }
 
-    /// Discards the flows of these ports, whose router's tables have changed.
-    pub fn forget(&mut self, links: impl Iterator<Item = LinkId>) {
-        links.for_each(|link| {
-            self.ports.remove(&link);
-        });
-    }
-
     pub(crate) const fn tallies(&self) -> &BTreeMap<LinkId, Tallies> {
         &self.ports
     }
