@@ -42,6 +42,24 @@ impl Leases {
         Self { lease, span, epoch: now.as_nanos(), routers, next: now, other: None }
     }
 
+    /// Replaces the routers. A new one holds up the others until it has granted its lease, so all are asked at once.
+    pub(super) fn set_routers(&mut self, names: impl Iterator<Item = String>, now: Instant) {
+        let before = std::mem::take(&mut self.routers);
+        for name in names {
+            let held = before.get(&name).copied().unwrap_or_else(|| {
+                self.next = now;
+                Held::Others
+            });
+            self.routers.insert(name, held);
+        }
+        self.other = self.other.take().filter(|_| self.is_others());
+    }
+
+    /// Returns the lease that each router is asked for.
+    pub(super) const fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
     /// Returns the name of this controller.
     pub(super) fn holder(&self) -> &str {
         self.lease.holder()
@@ -128,5 +146,24 @@ mod tests {
         let held = SteerError::Held { holder: "b/3/4".into(), path: "".into() };
         assert_eq!(leases.refused("l2", &held, at(106)), ["l0"]);
         assert_eq!((leases.epoch(at(106)), leases.other.as_deref()), (None, Some("b/3/4")));
+    }
+
+    #[test]
+    fn a_new_router_is_asked_at_once_and_one_that_has_left_holds_up_nobody() {
+        let at = |seconds| Instant::EPOCH + Duration::from_secs(seconds);
+        let lease = Lease::new("a/1/2", std::time::Duration::from_secs(15));
+        let names = |names: &'static [&str]| names.iter().map(|&name| String::from(name));
+        let mut leases = Leases::new(lease, names(&["l0"]), Duration::from_secs(15), at(100));
+        assert_eq!(leases.due(at(100)), ["l0"]);
+        leases.granted("l0", at(100));
+        leases.set_routers(names(&["l0", "l1"]), at(101));
+        assert_eq!(leases.epoch(at(101)), None);
+        assert_eq!(leases.due(at(101)), ["l0", "l1"]);
+        let held = SteerError::Held { holder: "b/3/4".into(), path: "".into() };
+        assert_eq!(leases.refused("l1", &held, at(102)), ["l0"]);
+        leases.granted("l0", at(106));
+        assert_eq!((leases.epoch(at(106)), leases.other.as_deref()), (None, Some("b/3/4")));
+        leases.set_routers(names(&["l0"]), at(107));
+        assert_eq!((leases.epoch(at(107)).is_some(), leases.other.as_deref()), (true, None));
     }
 }

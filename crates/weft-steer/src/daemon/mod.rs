@@ -17,11 +17,13 @@ mod intake;
 mod leases;
 mod memory;
 mod picture;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,7 +35,7 @@ pub use self::announce::{Announcement, Handle, PlannedJob, RequestError};
 use self::leases::Leases;
 pub use self::picture::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
 use self::worker::{Done, Job, Outcome, Worker};
-use crate::{Change, Collector, Inventory, Lease, SteerConfig, SteerError};
+use crate::{Change, Collector, Inventory, Lease, RouterEntry, SteerConfig, SteerError};
 
 /// A function that returns the routers of a configuration.
 pub type ReadInventory = fn(&SteerConfig) -> Result<Inventory, SteerError>;
@@ -52,6 +54,8 @@ pub struct Daemon {
     /// Routers with a pending periodic read of their tables.
     reading: BTreeSet<String>,
     outcomes: Receiver<Outcome>,
+    /// The sending end of `outcomes`, for new workers.
+    sender: Sender<Outcome>,
     /// The queue of requests from outside.
     requests: RequestQueue,
     /// The recent events, the newest last.
@@ -119,11 +123,7 @@ impl Daemon {
         let holder = format!("{}/{}/{}", host_name(), std::process::id(), now.as_nanos());
         let lease = Lease::new(holder, std::time::Duration::from_nanos(config.lease.as_nanos()));
         let (sender, outcomes) = channel();
-        let mut workers = BTreeMap::new();
-        for router in &inventory.routers {
-            let started = Worker::start(router.clone(), lease.clone(), sender.clone())?;
-            workers.insert(router.name.clone(), started);
-        }
+        let workers = start_workers(&inventory.routers, &lease, &sender)?;
         let names = inventory.routers.iter().map(|router| router.name.clone());
         let leases = Leases::new(lease, names, config.lease, now);
         Ok(Self {
@@ -139,6 +139,7 @@ impl Daemon {
             workers,
             reading: BTreeSet::new(),
             outcomes,
+            sender,
             requests: RequestQueue::open(),
             events: VecDeque::new(),
             event_counts: BTreeMap::new(),
@@ -283,6 +284,8 @@ impl Daemon {
                 self.commands.insert(id, commands);
                 self.controller.handle_answer(id, result, now);
             }
+            // It left the inventory while it was read.
+            Done::Read(_) if !self.workers.contains_key(&router) => {}
             Done::Read(Ok(read)) => {
                 self.read_errors.remove(&router);
                 if self.controller.handle_tables(read, now).is_err() {
@@ -312,16 +315,41 @@ impl Daemon {
         let inventory = (self.read_inventory)(&self.config);
         let read = inventory.and_then(|inventory| {
             let installed: Installed = inventory.read_tables()?;
-            Ok((inventory, Fabric::new(installed)?))
+            let fabric = Fabric::new(installed)?;
+            let is_known = |router: &&RouterEntry| self.inventory.routers.contains(router);
+            let new: Vec<_> =
+                inventory.routers.iter().filter(|it| !is_known(it)).cloned().collect();
+            let started = start_workers(&new, self.leases.lease(), &self.sender)?;
+            Ok((inventory, fabric, started))
         });
         match read {
-            Ok((inventory, fabric)) => {
+            Ok((inventory, fabric, started)) => {
                 self.collector.set_inventory(&inventory);
-                self.inventory = inventory;
+                self.set_inventory(inventory, started, now);
                 self.controller.handle_fabric(fabric, now);
             }
             Err(error) => tracing::warn!(%error, "the fabric cannot be read; the last one is kept"),
         }
+    }
+
+    /// Replaces the inventory, given the workers of routers that are new or have changed. Those of routers that have left
+    /// it end after their orders.
+    fn set_inventory(
+        &mut self,
+        inventory: Inventory,
+        started: BTreeMap<String, Worker>,
+        now: Instant,
+    ) {
+        let names: BTreeSet<&str> = inventory.routers.iter().map(|it| it.name.as_str()).collect();
+        for (name, worker) in self.workers.extract_if(.., |name, _| !names.contains(name.as_str()))
+        {
+            worker.order(Job::Release);
+            self.reading.remove(&name);
+            self.read_errors.remove(&name);
+        }
+        self.workers.extend(started);
+        self.leases.set_routers(names.into_iter().map(String::from), now);
+        self.inventory = inventory;
     }
 
     /// Carries out the engine's actions and records its events.
@@ -364,6 +392,22 @@ impl Daemon {
             self.events.pop_front();
         }
     }
+}
+
+/// Starts the threads of routers and returns them by name.
+///
+/// # Errors
+/// Returns `Io` if no thread can be started.
+fn start_workers(
+    routers: &[RouterEntry],
+    lease: &Lease,
+    outcomes: &Sender<Outcome>,
+) -> Result<BTreeMap<String, Worker>, SteerError> {
+    let start = |router: &RouterEntry| {
+        let worker = Worker::start(router.clone(), lease.clone(), outcomes.clone())?;
+        Ok((router.name.clone(), worker))
+    };
+    routers.iter().map(start).collect()
 }
 
 /// Returns this machine's name, reduced to characters that are valid in a lease's holder.
