@@ -1,10 +1,8 @@
-//! The calls that ranks make together, and their validation.
+//! The calls that ranks make together.
 
 use core::fmt;
 
 use weft_plan::collective::{Collective, DataType, Reduction};
-
-use crate::Error;
 
 /// The reduction of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,43 +57,6 @@ pub struct Call {
     pub elements: usize,
 }
 
-/// The reason why a call is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The root is no rank of the group.
-    #[error("root {root}, but the group has {ranks} ranks")]
-    Root {
-        /// The call's root.
-        root: usize,
-        /// Number of ranks of the group.
-        ranks: usize,
-    },
-    /// The length of the buffer does not match the call.
-    #[error("a buffer of {got} bytes for {elements} elements of {size} bytes")]
-    Length {
-        /// Length of the buffer in bytes.
-        got: usize,
-        /// Number of elements of the call.
-        elements: usize,
-        /// Size of an element in bytes.
-        size: usize,
-    },
-    /// The buffer cannot be divided.
-    #[error("{elements} elements cannot be divided into the {parts} equal chunks of {}", .collective.name())]
-    Uneven {
-        /// Number of elements of the buffer.
-        elements: usize,
-        /// Number of chunks.
-        parts: usize,
-        /// The collective.
-        collective: Collective,
-    },
-    /// The group failed earlier and accepts no more calls.
-    #[error(transparent)]
-    Failed(#[from] Error),
-}
-
 impl Call {
     /// Returns a barrier, which completes when all ranks have made the call.
     pub const fn barrier() -> Self {
@@ -111,26 +72,6 @@ impl Call {
     /// Returns the length of a rank's buffer in bytes. [`check`](Self::check) refuses a call for which it overflows.
     pub const fn bytes(&self) -> usize {
         self.elements * self.data_type.size()
-    }
-
-    /// Checks the call for a group of `ranks` ranks and a buffer of `bytes` bytes.
-    ///
-    /// # Errors
-    /// Returns the first parameter that does not fit.
-    pub fn check(&self, ranks: usize, bytes: usize) -> Result<(), CallError> {
-        let Self { collective, root, elements, .. } = *self;
-        if collective.has_root() && root >= ranks {
-            return Err(CallError::Root { root, ranks });
-        }
-        let size = self.data_type.size();
-        if elements.checked_mul(size) != Some(bytes) {
-            return Err(CallError::Length { got: bytes, elements, size });
-        }
-        let parts = collective.parts(ranks);
-        if !elements.is_multiple_of(parts) {
-            return Err(CallError::Uneven { elements, parts, collective });
-        }
-        Ok(())
     }
 }
 

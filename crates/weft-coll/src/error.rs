@@ -1,8 +1,8 @@
-//! The failure of a group.
+//! The failure of a group, and the refusal of a call.
 
 use alloc::string::String;
 
-use crate::Call;
+use crate::{Call, Collective};
 
 /// The reason for a group's failure. All calls in progress are lost and no more are accepted, because ranks
 /// would no longer agree on the calls that completed.
@@ -62,4 +62,41 @@ pub enum Error {
     /// The owner gave up.
     #[error("{0}")]
     Owner(String),
+}
+
+/// The reason why a call is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The root is no rank of the group.
+    #[error("root {root}, but the group has {ranks} ranks")]
+    Root {
+        /// The call's root.
+        root: usize,
+        /// Number of ranks of the group.
+        ranks: usize,
+    },
+    /// The length of the buffer does not match the call.
+    #[error("a buffer of {got} bytes for {elements} elements of {size} bytes")]
+    Length {
+        /// Length of the buffer in bytes.
+        got: usize,
+        /// Number of elements of the call.
+        elements: usize,
+        /// Size of an element in bytes.
+        size: usize,
+    },
+    /// The buffer cannot be divided.
+    #[error("{elements} elements cannot be divided into the {parts} equal chunks of {}", .collective.name())]
+    Uneven {
+        /// Number of elements of the buffer.
+        elements: usize,
+        /// Number of chunks.
+        parts: usize,
+        /// The collective.
+        collective: Collective,
+    },
+    /// The group failed earlier and accepts no more calls.
+    #[error(transparent)]
+    Failed(#[from] Error),
 }

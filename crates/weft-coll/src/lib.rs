@@ -5,7 +5,8 @@
 //!
 //! | step | where |
 //! | --- | --- |
-//! | call and its validation | `call.rs` |
+//! | call | `call.rs` |
+//! | validation of calls | `check.rs` |
 //! | choice of the schedule and number of blocks | `algorithm.rs` |
 //! | assignment of blocks to channels | `group/assign.rs` |
 //! | a block's steps, sends and reductions | `group/block.rs` |
@@ -72,6 +73,7 @@ extern crate alloc;
 
 mod algorithm;
 mod call;
+mod check;
 mod error;
 mod group;
 mod head;
@@ -82,8 +84,8 @@ pub mod pattern;
 mod tests;
 
 pub use algorithm::{Algorithm, AlgorithmError};
-pub use call::{Call, CallError, Op};
-pub use error::Error;
+pub use call::{Call, Op};
+pub use error::{CallError, Error};
 pub use group::{Channel, Config, Event, Group, Share};
 pub use head::{HEAD, Head, HeadError};
 pub use lanes::{GroupEvent, Lanes, MessageLink};
