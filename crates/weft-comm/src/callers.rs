@@ -10,15 +10,13 @@ use weft_units::{Duration, Instant};
 
 use crate::CommError;
 use crate::error::socket;
-use crate::rendezvous::{MAX_LINE, NAME, wait};
+use crate::line::{Line, NAME, Progress};
+use crate::wait::wait;
 
 /// Maximum number of pending connections; beyond it the one that has waited longest is closed.
 const MAX_CALLERS: usize = 256;
 /// Maximum number of connections accepted before the pending ones are read again.
 const MAX_ACCEPTED: usize = 64;
-/// Maximum length in bytes of a line whose token is not verified: the line's prefix and the longest token.
-pub(crate) const MAX_UNAUTHENTICATED_BYTES: usize = 512;
-
 /// The socket of rank 0, and its pending connections.
 #[derive(Debug)]
 pub(crate) struct Callers {
@@ -37,20 +35,6 @@ pub(crate) struct Caller {
     pub(crate) peer: SocketAddr,
     line: Line,
     until: Instant,
-}
-
-/// The part of a caller's line that has arrived.
-#[derive(Debug, Default)]
-pub(crate) struct Line(Vec<u8>);
-
-/// The state of a caller's line.
-pub(crate) enum Progress {
-    /// The line is not complete.
-    Waiting,
-    /// The complete line, without its line break.
-    Whole(String),
-    /// The reason to refuse the connection.
-    Failed(String),
 }
 
 impl Callers {
@@ -134,7 +118,7 @@ impl Callers {
 
 impl Caller {
     pub(crate) const fn new(connection: TcpStream, peer: SocketAddr, until: Instant) -> Self {
-        Self { connection, peer, line: Line(Vec::new()), until }
+        Self { connection, peer, line: Line::new(), until }
     }
 
     /// Reads received bytes until the line is complete, refused, or no more bytes have arrived.
@@ -156,23 +140,5 @@ impl Caller {
                 Err(error) => return Progress::Failed(error.to_string()),
             }
         }
-    }
-}
-
-impl Line {
-    /// Appends received bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8], has_token: impl Fn(&str) -> bool) -> Progress {
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        self.0.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
-        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        if end.is_some() {
-            return Progress::Whole(text(&self.0));
-        }
-        let is_long = self.0.len() > MAX_UNAUTHENTICATED_BYTES;
-        let head = text(&self.0[..self.0.len().min(MAX_UNAUTHENTICATED_BYTES)]);
-        if self.0.len() > MAX_LINE || (is_long && !has_token(&head)) {
-            return Progress::Failed("its line is too long".into());
-        }
-        Progress::Waiting
     }
 }

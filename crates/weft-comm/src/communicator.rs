@@ -1,8 +1,11 @@
 //! A rank of a group, polled by its owner.
 
+mod meet;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
+use meet::ChannelSetup;
 use rustix::event::{PollFd, PollFlags};
 use weft_coll::{
     Call, CallError, Collective, Error, Event, Group, GroupEvent, HEAD, Lanes, MessageLink, Share,
@@ -11,9 +14,9 @@ use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
 
 use crate::link::{HostLink, Message};
-use crate::meet::ChannelSetup;
 use crate::rendezvous::{self, Member};
 use crate::shared::{Received, Shared};
+use crate::wait::wait;
 use crate::{CommError, Options, secret};
 
 /// The time for which a waiting rank polls after the last event, before it sleeps.
@@ -28,11 +31,11 @@ const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A rank of a group, with buffers of type `B`.
 #[derive(Debug)]
 pub struct Communicator<B> {
-    pub(crate) node: Node,
-    pub(crate) lanes: Lanes,
-    pub(crate) group: Group<B, Message>,
-    pub(crate) options: Options,
-    pub(crate) setup: Option<ChannelSetup>,
+    node: Node,
+    lanes: Lanes,
+    group: Group<B, Message>,
+    options: Options,
+    setup: Option<ChannelSetup>,
     shared: Option<Shared>,
     last_active: Instant,
 }
@@ -244,7 +247,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let timeout = sleep.min(left).min(if busy { MAX_SHARED_SLEEP } else { Duration::MAX });
         let mut descriptors = vec![PollFd::new(&self.node, PollFlags::IN)];
         descriptors.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
-        rendezvous::wait(&mut descriptors, timeout);
+        wait(&mut descriptors, timeout);
         let woken = descriptors.get(1).is_some_and(|wake| !wake.revents().is_empty());
         drop(descriptors);
         self.node.process_event();

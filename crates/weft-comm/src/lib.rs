@@ -5,8 +5,9 @@
 //! | --- | --- |
 //! | the exchange of the ranks' addresses | `rendezvous.rs` |
 //! | connections that have not yet identified their rank | `callers.rs` |
+//! | the line by which they do | `line.rs` |
 //! | numbers that only the job's ranks know | `secret.rs` |
-//! | channels between all of them | `meet.rs` |
+//! | channels between all of them | `communicator/meet.rs` |
 //! | memory that ranks of one machine share | `shared/` |
 //! | both as a group's link | `link.rs` |
 //! | a rank, polled by its owner | `communicator.rs` |
@@ -46,12 +47,13 @@ mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
+mod line;
 mod link;
-mod meet;
 mod options;
 mod rendezvous;
 mod secret;
 mod shared;
+mod wait;
 mod worker;
 
 /// The functions that the fuzz targets of `fuzz/` call; production builds do not contain them.

@@ -9,21 +9,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time;
 
-use rustix::event::{PollFd, Timespec, poll};
 use weft_guard::{Token, is_exposed};
 use weft_units::{Duration, Instant};
 
 use crate::CommError;
 use crate::callers::{Caller, Callers};
 use crate::error::{AnswerError, socket};
+use crate::line::{MAX_LINE, NAME};
 use crate::options::TOKEN_VARIABLE;
+use crate::wait::wait;
 
-/// The first word of both lines; the number is the version.
-pub(crate) const NAME: &str = "weft-coll-2";
 /// The word in place of a missing token.
 const NO_TOKEN: &str = "-";
-/// Maximum length of a line in bytes: a rank's is short, the answer has an address for each rank.
-pub(crate) const MAX_LINE: usize = 1 << 20;
 /// Maximum time to send the answer to a rank.
 const ANSWER_TIMEOUT: time::Duration = time::Duration::from_secs(2);
 /// The interval between attempts to reach rank 0 before it listens.
@@ -170,17 +167,6 @@ enum Unfit {
     Foreign(String),
     /// The rank does not fit the group; the job ends.
     Member(String),
-}
-
-/// Waits until a descriptor is ready, at most for `timeout`, or an hour if it is longer.
-pub(crate) fn wait(descriptors: &mut [PollFd<'_>], timeout: Duration) {
-    let nanos = timeout.as_nanos().min(3_600_000_000_000);
-    let timeout = Timespec {
-        tv_sec: i64::try_from(nanos / 1_000_000_000).expect("an hour at most"),
-        tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),
-    };
-    // An interrupted wait counts as a short one.
-    let _ = poll(descriptors, Some(&timeout));
 }
 
 impl Member {

@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::callers::{Line, MAX_UNAUTHENTICATED_BYTES, Progress};
 use crate::inputs::Script;
+use crate::line::{Line, MAX_UNAUTHENTICATED_BYTES, Progress};
 
 /// The byte that represents the token in scripts.
 const TOKEN_BYTE: u8 = 1;
@@ -87,7 +87,7 @@ fn expanded(bytes: &[u8]) -> Vec<u8> {
 
 /// Returns the line of a caller that sends these bytes in pieces; `None` if they are too many or no whole line.
 fn read(sent: &[u8], cut: usize, member: &Member) -> Option<String> {
-    let mut line = Line::default();
+    let mut line = Line::new();
     for piece in sent.chunks(cut.max(sent.len() / 16)) {
         match line.push(piece, |head| member.has_token(head)) {
             Progress::Waiting => {}

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use weft_units::{Duration, Instant};
 
 use crate::error::{CommError, SharedError};
-use crate::rendezvous::{now, wait};
+use crate::rendezvous::now;
+use crate::wait::wait;
 use mapping::Mapping;
 
 /// Number of slots from one rank to another: enough to keep both ends busy, and few enough to stay in the processor's

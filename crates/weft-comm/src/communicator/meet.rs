@@ -9,7 +9,8 @@ use weft_msg::{ChannelId, Payload};
 use weft_units::{Duration, Instant};
 use weft_xrdma::{Event, Message, Ticket};
 
-use crate::{CommError, Communicator};
+use super::Communicator;
+use crate::CommError;
 
 /// The first bytes of a channel's first message.
 const NAME: [u8; 8] = *b"weftcoll";
@@ -20,9 +21,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Channels in set-up.
 #[derive(Debug, Default)]
-pub(crate) struct ChannelSetup {
+pub(super) struct ChannelSetup {
     /// The number of the group, which only its ranks know.
-    pub(crate) group: u64,
+    pub(super) group: u64,
     /// The ranks to which connections are pending, by ticket.
     pending: BTreeMap<Ticket, usize>,
     addresses: Vec<SocketAddr>,
@@ -53,7 +54,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     ///
     /// # Errors
     /// Returns `Channel` if one cannot be opened in time, `Node` if the device fails, or `Group` if the group failed.
-    pub(crate) fn connect_all(
+    pub(super) fn connect_all(
         &mut self,
         addresses: Vec<SocketAddr>,
         group: u64,
@@ -95,7 +96,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     }
 
     /// Handles an event of a channel in set-up.
-    pub(crate) fn on_setup_event(&mut self, event: Event) {
+    pub(super) fn on_setup_event(&mut self, event: Event) {
         let Some(setup) = &mut self.setup else { return };
         match event {
             Event::Connected { ticket, channel } => {
@@ -130,7 +131,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     }
 
     /// Handles the first message of a channel that another rank opened.
-    pub(crate) fn on_hello(&mut self, channel: ChannelId, message: Message) {
+    pub(super) fn on_hello(&mut self, channel: ChannelId, message: Message) {
         let now = self.node.now();
         let lanes = self.options.lanes;
         let context = self.node.context();
