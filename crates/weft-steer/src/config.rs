@@ -11,7 +11,7 @@ use weft_units::Duration;
 use weft_wire::sflow;
 
 use crate::inventory::is_interface;
-use crate::{Inventory, InventoryError, RouterEntry, SteerError};
+use crate::{ConfigError, Inventory, RouterEntry, SteerError};
 
 /// The configuration of a controller and its routers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,38 +59,6 @@ impl Default for SteerConfig {
             routers: vec![],
         }
     }
-}
-
-/// An invalid configuration or inventory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The text is no TOML, or has a key or value that is not allowed.
-    #[error(transparent)]
-    Toml(#[from] toml::de::Error),
-    /// A router of the inventory is invalid.
-    #[error(transparent)]
-    Inventory(#[from] InventoryError),
-    /// The configuration names a lab and lists routers.
-    #[error("`lab` and [[router]] exclude each other")]
-    LabAndRouters,
-    /// The interface's name is invalid.
-    #[error("interface is {0:?}, which is no interface name")]
-    Interface(String),
-    /// The management address is unspecified.
-    #[error("management is {0}, which is no address of this host")]
-    Management(IpAddr),
-    /// An interval is too short.
-    #[error("{name} is {span}; it must be at least 100ms")]
-    TooShort {
-        /// The key.
-        name: &'static str,
-        /// Its value.
-        span: Duration,
-    },
-    /// The lease is too short.
-    #[error("lease is {0}; it must be at least 3s, because routers count in seconds")]
-    Lease(Duration),
 }
 
 impl SteerConfig {

@@ -1,9 +1,12 @@
 //! The errors of reading, watching and steering routers.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::{AnswerFault, ConfigError, Refusal};
+use weft_units::Duration;
+
+use crate::{AnswerFault, Refusal};
 
 /// An error of work with real routers.
 #[derive(Debug, thiserror::Error)]
@@ -89,4 +92,83 @@ impl SteerError {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
+}
+
+/// An invalid configuration or inventory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is no TOML, or has a key or value that is not allowed.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// A router of the inventory is invalid.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The configuration names a lab and lists routers.
+    #[error("`lab` and [[router]] exclude each other")]
+    LabAndRouters,
+    /// The interface's name is invalid.
+    #[error("interface is {0:?}, which is no interface name")]
+    Interface(String),
+    /// The management address is unspecified.
+    #[error("management is {0}, which is no address of this host")]
+    Management(IpAddr),
+    /// An interval is too short.
+    #[error("{name} is {span}; it must be at least 100ms")]
+    TooShort {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        span: Duration,
+    },
+    /// The lease is too short.
+    #[error("lease is {0}; it must be at least 3s, because routers count in seconds")]
+    Lease(Duration),
+}
+
+/// An invalid inventory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InventoryError {
+    /// It has no routers.
+    #[error("no [[router]]: there is nothing to steer")]
+    NoRouter,
+    /// Two routers have one name.
+    #[error("router {0:?} occurs twice")]
+    RouterTwice(String),
+    /// A router's name is invalid.
+    #[error("router {0:?}: a name has only letters, digits and -_.")]
+    RouterName(String),
+    /// Two routers have one agent.
+    #[error("router {router:?}: another router also has the agent {agent}")]
+    Agent {
+        /// The router.
+        router: String,
+        /// The agent's address.
+        agent: IpAddr,
+    },
+    /// A source of an agent's datagrams is no host's address.
+    #[error("router {router:?}: no host sends from its source {source_address}")]
+    Source {
+        /// The router.
+        router: String,
+        /// The address.
+        source_address: IpAddr,
+    },
+    /// Two ports of a router have one name.
+    #[error("router {router:?}: port {port:?} occurs twice")]
+    Port {
+        /// The router.
+        router: String,
+        /// The port's name.
+        port: String,
+    },
+    /// A port's name is invalid.
+    #[error("router {router:?}: {port:?} is no interface name")]
+    Interface {
+        /// The router.
+        router: String,
+        /// The port's name.
+        port: String,
+    },
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use weft_route::installed::Cable;
 use weft_units::{BitRate, unknown_name};
 
-use crate::{Refusal, SteerError};
+use crate::{InventoryError, Refusal, SteerError};
 
 /// The routers of a fabric.
 ///
@@ -87,53 +87,6 @@ pub struct PortEntry {
     /// The other end of its cable; may be omitted if the other end names it.
     #[serde(default)]
     pub to: Option<Cable>,
-}
-
-/// An invalid inventory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InventoryError {
-    /// It has no routers.
-    #[error("no [[router]]: there is nothing to steer")]
-    NoRouter,
-    /// Two routers have one name.
-    #[error("router {0:?} occurs twice")]
-    RouterTwice(String),
-    /// A router's name is invalid.
-    #[error("router {0:?}: a name has only letters, digits and -_.")]
-    RouterName(String),
-    /// Two routers have one agent.
-    #[error("router {router:?}: another router also has the agent {agent}")]
-    Agent {
-        /// The router.
-        router: String,
-        /// The agent's address.
-        agent: IpAddr,
-    },
-    /// A source of an agent's datagrams is no host's address.
-    #[error("router {router:?}: no host sends from its source {source_address}")]
-    Source {
-        /// The router.
-        router: String,
-        /// The address.
-        source_address: IpAddr,
-    },
-    /// Two ports of a router have one name.
-    #[error("router {router:?}: port {port:?} occurs twice")]
-    Port {
-        /// The router.
-        router: String,
-        /// The port's name.
-        port: String,
-    },
-    /// A port's name is invalid.
-    #[error("router {router:?}: {port:?} is no interface name")]
-    Interface {
-        /// The router.
-        router: String,
-        /// The port's name.
-        port: String,
-    },
 }
 
 impl Inventory {

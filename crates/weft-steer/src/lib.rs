@@ -60,13 +60,13 @@ mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan, Refusal};
 pub use collect::{CollectedItem, Collector, CollectorCounters};
-pub use config::{ConfigError, SteerConfig};
+pub use config::SteerConfig;
 pub use daemon::{
     Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, ReadInventory,
     RefusedView, RequestError, View,
 };
-pub use error::SteerError;
-pub use inventory::{Inventory, InventoryError, Method, PortEntry, RouterEntry};
+pub use error::{ConfigError, InventoryError, SteerError};
+pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
 pub use job_table::{JobTableError, read_job_table};
 pub use lease::Lease;
 pub use tables::AnswerFault;

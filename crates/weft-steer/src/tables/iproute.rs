@@ -7,7 +7,6 @@ use serde::de::DeserializeOwned;
 
 use super::fault::{AnswerFault, UnreadablePart};
 use super::{SEPARATOR, Shown};
-use crate::apply::frr;
 use crate::inventory::is_interface;
 
 /// An entry of `ip -j -d link show`.
@@ -160,11 +159,11 @@ impl RouteEntry {
     }
 }
 
-/// Parses the output of the script of the parent module.
+/// Parses the output of the script of the parent module. Returns the tables, and the text after them.
 ///
 /// # Errors
 /// Returns the part that cannot be parsed, and the reason.
-pub(crate) fn parse(text: &str) -> Result<Shown, UnreadablePart> {
+pub(crate) fn parse(text: &str) -> Result<(Shown, &str), UnreadablePart> {
     let mut parts = text.split(SEPARATOR);
     let mut part = |what| parts.next().ok_or(UnreadablePart { what, fault: AnswerFault::Ends });
     let mut shown = Shown {
@@ -181,8 +180,7 @@ pub(crate) fn parse(text: &str) -> Result<Shown, UnreadablePart> {
     let routes6: Vec<RouteEntry> = list("its IPv6 routes", part("its IPv6 routes")?)?;
     shown.routes.extend(routes6.into_iter().filter_map(RouteEntry::of_ipv6));
     shown.sysctls6 = sysctls(part("its IPv6 sysctls")?)?;
-    shown.filtered = frr::listed(parts.next().unwrap_or_default());
-    Ok(shown)
+    Ok((shown, parts.next().unwrap_or_default()))
 }
 
 /// Parses a list; iproute2 prints some empty lists as no text.

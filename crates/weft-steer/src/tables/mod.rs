@@ -102,10 +102,10 @@ impl RouterEntry {
     }
 
     fn parse(&self, answer: &str) -> Result<Shown, SteerError> {
-        iproute::parse(answer).map_err(|part| SteerError::Answer {
-            router: self.name.clone(),
-            what: part.what,
-            reason: part.fault,
-        })
+        let (mut shown, configured) = iproute::parse(answer).map_err(|part| {
+            SteerError::Answer { router: self.name.clone(), what: part.what, reason: part.fault }
+        })?;
+        shown.filtered = frr::listed(configured);
+        Ok(shown)
     }
 }

@@ -24,7 +24,7 @@ fn entry() -> RouterEntry {
 }
 
 fn converted(text: &str) -> Result<Router, SteerError> {
-    let shown = parse(text).map_err(|part| SteerError::Answer {
+    let (shown, _) = parse(text).map_err(|part| SteerError::Answer {
         router: "l0".into(),
         what: part.what,
         reason: part.fault,
