@@ -8,12 +8,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weft_units::unknown_name;
-
 use super::arrival::Arrival;
 use super::family::Family;
 use super::hash::Functions;
-use super::router::{Tables, tables};
+use super::router::{Tables, nearest, tables, within};
 use super::table::Shared;
 use super::{End, Fabric, HostId, LinkId, RouterId, count};
 use crate::installed::{Addresses, Cable, Installed, InstalledError, Port, PortState, Router};
@@ -306,23 +304,4 @@ fn end(installed: &Installed, first_link: &[u32], link: LinkId) -> String {
     }
     let (router, port) = place(installed, first_link, link);
     format!("{:?} of {:?}", port.name, router.name)
-}
-
-pub(super) fn nearest<'a>(
-    kind: &str,
-    name: &str,
-    known: impl Iterator<Item = &'a String>,
-) -> String {
-    // A fabric has thousands of routers, so the message names the nearest router, not all of them.
-    let known: Vec<&str> = known.map(String::as_str).collect();
-    if known.len() <= 8 {
-        return unknown_name(kind, name, &known);
-    }
-    let hint = weft_units::suggest(name, known.iter().copied());
-    let hint = hint.map_or_else(String::new, |hint| format!(", did you mean {hint:?}?"));
-    format!("{kind} {name:?}, which does not exist{hint}")
-}
-
-pub(super) fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
-    if count > most { Err(InstalledError::TooMany { what, count, most }) } else { Ok(()) }
 }

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use serde::Serialize;
 
-use super::family::{Address, Packet};
+use super::address::Address;
+use super::family::Packet;
 use super::{End, Fabric, LinkId, RouterId};
 use crate::flow::FlowRef;
 use crate::installed::{GroupKind, Prefix, Target};

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use weft_topo::hash::linux;
 
 use super::LinkId;
-use super::table::RangeAction;
+use super::action::RangeAction;
 
 /// The live next hops of a group in the order installed.
 #[derive(Clone, Debug)]

@@ -4,6 +4,8 @@
 //! A *link* is one direction of a cable. A router's port has the link on which it sends; a host has one for each of
 //! its cables, on which it sends. So every path is a list of [`LinkId`]s.
 
+mod action;
+mod address;
 mod arrival;
 mod build;
 mod explain;

@@ -7,9 +7,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
+use weft_units::unknown_name;
+
 use super::LinkId;
-use super::build::{nearest, within};
-use super::family::Address;
+use super::address::Address;
 use super::group::{Group, Member};
 use super::hash::Functions;
 use super::table::{BLACKHOLE, Lookup, Table, UNREACHABLE};
@@ -199,4 +200,23 @@ fn numbered<'a>(
         }
     }
     Ok(numbers)
+}
+
+pub(super) fn nearest<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> String {
+    // A fabric has thousands of routers, so the message names the nearest router, not all of them.
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    if known.len() <= 8 {
+        return unknown_name(kind, name, &known);
+    }
+    let hint = weft_units::suggest(name, known.iter().copied());
+    let hint = hint.map_or_else(String::new, |hint| format!(", did you mean {hint:?}?"));
+    format!("{kind} {name:?}, which does not exist{hint}")
+}
+
+pub(super) fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
+    if count > most { Err(InstalledError::TooMany { what, count, most }) } else { Ok(()) }
 }

@@ -10,7 +10,8 @@ use weft_topo::hash::linux;
 use weft_units::prefetch;
 
 use super::LinkId;
-use super::family::Address;
+use super::action::RangeAction;
+use super::address::Address;
 use super::group::{Group, modulo};
 use super::hash::Hash;
 use crate::installed::Prefix;
@@ -55,29 +56,6 @@ pub(crate) struct Lookup<A> {
 pub(super) struct Shared<A> {
     starts: BTreeSet<Arc<[A]>>,
     actions: BTreeSet<Arc<[RangeAction]>>,
-}
-
-/// The action of a range, with ports relative to the router's first port. Nearly all groups have consecutive ports with
-/// equal weights, and then this word is all that a lookup reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RangeAction {
-    /// Send to one port.
-    Port(u32),
-    /// Select one of `ports` ports from `first` on, by Linux's thresholds.
-    Threshold {
-        ports: u16,
-        first: u32,
-    },
-    /// Select one of `ports` ports from `first` on, by a switch chip's modulus.
-    Modulo {
-        ports: u16,
-        first: u32,
-    },
-    /// Select a member of this group.
-    Group(u32),
-    NoRoute,
-    Unreachable,
-    Blackhole,
 }
 
 const CACHE_LINE: usize = 64;

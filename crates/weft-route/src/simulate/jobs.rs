@@ -151,3 +151,8 @@ pub(super) fn bus_bandwidth(
 pub(super) const fn to_f64(count: u64) -> f64 {
     count as f64
 }
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+pub(super) const fn whole(value: f64) -> u64 {
+    value as u64
+}

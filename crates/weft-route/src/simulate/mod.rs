@@ -7,7 +7,6 @@
 
 mod control;
 mod jobs;
-mod outcome;
 pub mod rates;
 mod run;
 mod setup;
@@ -16,8 +15,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use outcome::{Outcome, WindowRow};
-pub use run::Simulation;
+pub use run::{Outcome, Simulation, WindowRow};
 pub use setup::{Setup, SetupError};
 pub use switches::{ApplyError, Switches, install, remove};
 pub use weft_plan::collective::Collective;

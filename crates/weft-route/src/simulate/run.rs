@@ -1,9 +1,12 @@
 //! The run: windows of time, each with rates, counters, samples and the controller's actions.
 
+mod outcome;
+
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+pub use outcome::{Outcome, WindowRow};
 use weft_plan::cluster::Network;
 use weft_plan::ports::{self, Effort, Entropy, switch_hashes};
 use weft_topo::hash::FiveTuple;
@@ -11,7 +14,6 @@ use weft_topo::{Failures, Routes, Topology};
 use weft_units::{Duration, Instant, Rng, Seed};
 
 use super::jobs::{Jobs, flows, to_f64};
-use super::outcome::{Outcome, WindowRow};
 use super::rates::{Routed, max_min};
 use super::{Setup, SetupError, Switches, tables};
 use crate::controller::{Controller, Event};

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use serde::Serialize;
 use weft_units::ByteCount;
 
-use super::Setup;
-use super::jobs::{Job, bus_bandwidth, is_all_to_all, seconds, to_f64};
-use super::run::Simulation;
+use super::Simulation;
 use crate::controller::Stats;
 use crate::fabric::{End, LinkId};
+use crate::simulate::Setup;
+use crate::simulate::jobs::{Job, bus_bandwidth, is_all_to_all, seconds, to_f64, whole};
 
 /// The results of one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -104,9 +104,4 @@ fn bandwidth_of(setup: &Setup, job: &Job, flows: usize, pace: f64, size: ByteCou
     let connections = servers * peers * 8;
     let time = seconds(setup.collective, servers, flows / connections, pace, size);
     bus_bandwidth(setup.collective, servers, size, time)
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-pub(super) const fn whole(value: f64) -> u64 {
-    value as u64
 }
