@@ -49,7 +49,7 @@ impl IbVerbs {
         if wanted <= self.cq_entries {
             return Ok(());
         }
-        let count = wanted.next_power_of_two() - 1;
+        let count = cq_entries(wanted);
         let entries = c_int::try_from(count).unwrap_or(c_int::MAX);
         // SAFETY: the queue is this device's.
         match unsafe { (self.verbs.ibv_resize_cq)(self.cq, entries) } {
@@ -316,6 +316,12 @@ impl DeviceVerbs for IbVerbs {
     }
 }
 
+/// Returns the number of entries of a completion queue for `wanted` completions: at least as many, and one less than a
+/// power of two, because devices reserve an entry and round up.
+const fn cq_entries(wanted: u64) -> u64 {
+    (wanted + 1).next_power_of_two() - 1
+}
+
 /// Returns the error of a failed call: `result` is an error number, or negative if the number is in
 /// errno.
 fn refused(doing: &'static str, result: c_int) -> DeviceError {
@@ -352,4 +358,17 @@ fn status(number: u32) -> Status {
         Fatal,
     ];
     all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_queue_has_room_for_all_that_is_wanted() {
+        for (wanted, entries) in [(1 << 17, (1 << 18) - 1), ((1 << 17) - 1, (1 << 17) - 1), (1, 1)]
+        {
+            assert_eq!(cq_entries(wanted), entries, "for {wanted}");
+        }
+    }
 }
