@@ -106,7 +106,7 @@ impl DeviceVerbs for IbVerbs {
         self.gid
     }
 
-    fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
+    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
         self.grow_cq(sizes)?;
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
@@ -130,7 +130,10 @@ impl DeviceVerbs for IbVerbs {
         // SAFETY: it was made just now.
         let number = unsafe { (*qp).qp_num };
         self.qps.insert(number, qp);
-        self.initialise(qp)?;
+        if let Err(error) = self.initialise(qp) {
+            self.destroy_qp(now, Qp(number));
+            return Err(error);
+        }
         Ok(Qp(number))
     }
 
