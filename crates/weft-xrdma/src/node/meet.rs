@@ -51,7 +51,9 @@ impl Node {
             Greeting::client(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
         let number = self.take_number();
         let ticket = Ticket(number);
-        self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN | EventFlags::OUT)?;
+        let flags = EventFlags::IN | EventFlags::OUT;
+        let watched = self.watch(&greeting.socket, Source::Greeting, number, flags);
+        watched.inspect_err(|_| self.context.abort(now, channel))?;
         let pending = PendingGreeting { greeting, peer: to, client: Some((ticket, channel)) };
         self.greetings.insert(number, pending);
         Ok(ticket)
