@@ -1,6 +1,6 @@
 //! A node shared by several Python objects: the node object, and its messages and registered memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use pyo3::prelude::*;
@@ -13,6 +13,9 @@ use crate::error::{exception, in_use};
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<Option<State>>,
+    /// `true` after `close`. It is apart from the state, because a reader that locked that would make another thread's
+    /// use of the node fail.
+    closed: AtomicBool,
     /// Objects that Python has dropped, at any time and in any thread.
     dropped: Mutex<Dropped>,
     /// Number of buffers that Python has exported.
@@ -39,6 +42,7 @@ impl Shared {
     pub(crate) const fn new(node: Node, lending: Lending) -> Self {
         Self {
             state: Mutex::new(Some(State { node, lending })),
+            closed: AtomicBool::new(false),
             dropped: Mutex::new(Dropped {
                 messages: Vec::new(),
                 requests: Vec::new(),
@@ -123,27 +127,19 @@ impl Shared {
         if exports > 0 {
             return Err(in_use(&format!("{exports} memoryviews of the node's memory exist")));
         }
-        match self.state.try_lock() {
-            Ok(mut state) => {
-                let state = state.take();
-                py.detach(|| drop(state));
-                Ok(())
-            }
-            Err(TryLockError::WouldBlock) => Err(Unusable::Elsewhere.raise(py)),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                drop(poisoned.into_inner().take());
-                Ok(())
-            }
-        }
+        let state = match self.state.try_lock() {
+            Ok(mut state) => state.take(),
+            Err(TryLockError::WouldBlock) => return Err(Unusable::Elsewhere.raise(py)),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
+        };
+        self.closed.store(true, Ordering::Relaxed);
+        py.detach(|| drop(state));
+        Ok(())
     }
 
     /// Returns `true` if the node exists, also while another thread uses it.
     pub(crate) fn is_open(&self) -> bool {
-        match self.state.try_lock() {
-            Ok(state) => state.is_some(),
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_some(),
-        }
+        !self.closed.load(Ordering::Relaxed)
     }
 }
 
