@@ -155,6 +155,8 @@ impl<V: Verbs> Context<V> {
             State::Open => {}
         }
         channel.state = State::Closing { until: now + self.shared.config.close_timeout };
+        // The close is the last frame: messages that a filter rule delays must not follow it.
+        channel.backlog.extend(self.shared.take_held(id));
         self.with(now, id, |channel, shared| {
             let close = shared.control(FrameKind::Close).map_err(CloseReason::Device)?;
             channel.backlog.push_back(close);

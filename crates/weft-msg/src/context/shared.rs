@@ -133,6 +133,15 @@ impl<V: Verbs> Shared<V> {
         self.held.insert((until, self.held_count), held);
     }
 
+    /// Returns the delayed outgoing messages of a channel before their time, in the order of their deadlines.
+    pub(super) fn take_held(&mut self, id: ChannelId) -> impl Iterator<Item = Outgoing> {
+        let ours = move |_: &_, held: &mut Held| matches!(held, Held::Out(of, _) if *of == id);
+        self.held.extract_if(.., ours).filter_map(|(_, held)| match held {
+            Held::Out(_, frame) => Some(frame),
+            Held::In(..) => None,
+        })
+    }
+
     /// Flips one random bit.
     pub(crate) fn corrupt(&mut self, body: Slice) {
         if body.len > 0 {

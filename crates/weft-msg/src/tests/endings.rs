@@ -32,6 +32,21 @@ fn a_close_follows_all_messages_sent_before() {
 }
 
 #[test]
+fn a_close_follows_a_message_that_a_filter_rule_delays_for_longer() {
+    let (mut network, a, b) = Network::pair(&config());
+    let now = network.now;
+    network.hosts[0].context.set_filter(&["out delay 20us".parse().unwrap()]);
+    network.send(0, a, b"delayed");
+    network.hosts[0].context.close(now, a);
+    network.run_until(|network| network.closed(0, a).is_some() && network.closed(1, b).is_some());
+    network.run_for(Duration::from_millis(1));
+    assert_eq!(network.take_messages(1).len(), 1);
+    assert_eq!(network.closed(0, a), Some(CloseReason::Finished));
+    assert_eq!(network.closed(1, b), Some(CloseReason::ByPeer));
+    network.check_no_leaks();
+}
+
+#[test]
 fn a_smaller_limit_trims_the_cache_of_queue_pairs() {
     let mut network = Network::new(1, 1, &config());
     let now = network.now;
