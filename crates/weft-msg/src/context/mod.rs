@@ -52,6 +52,8 @@ pub struct Context<V> {
     memory_waiters: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
     next_number: u64,
+    /// Number of requests sent.
+    requests: u64,
     /// Number of completions, submissions, and channels begun or ended.
     activity: u64,
     secret: [u8; 16],
@@ -82,6 +84,7 @@ impl<V: Verbs> Context<V> {
             memory_waiters: VecDeque::new(),
             last_poll: None,
             next_number: 1,
+            requests: 0,
             activity: 0,
             secret,
         })

@@ -68,10 +68,12 @@ impl<V: Verbs> Context<V> {
     ) -> Result<u64, SendError> {
         let id = self.next_number;
         let interval = u64::from(self.shared.config.trace_every);
-        let traced = interval > 0 && id.is_multiple_of(interval);
+        // Not by the message's number, which all messages share: what is sent between requests must not matter.
+        let traced = interval > 0 && (self.requests + 1).is_multiple_of(interval);
         let trace = traced.then_some(Stamp { id, received_at: 0 });
         let message = Submission { call: CallRole::Request(id), number: id, trace, body };
         self.submit(now, channel, message)?;
+        self.requests += 1;
         self.next_number += 1;
         Ok(id)
     }

@@ -84,6 +84,33 @@ fn a_traced_call_reports_its_components() {
 }
 
 #[test]
+fn tracing_counts_requests_whatever_is_sent_between_them() {
+    let half = Config { trace_every: 2, ..config() };
+    for one_way_first in [true, false] {
+        let (mut network, a, _) = Network::pair(&half);
+        for _ in 0..20 {
+            if one_way_first {
+                network.send(0, a, b"between");
+            }
+            let context = &mut network.hosts[0].context;
+            context.request(network.now, a, Payload::Copy(b"?")).unwrap();
+            if !one_way_first {
+                network.send(0, a, b"between");
+            }
+            network.run_until(|network| {
+                answer(network, 1);
+                !network.take_messages(0).is_empty()
+            });
+        }
+        let events = &network.hosts[0].events;
+        let traced = events.iter().filter(|event| matches!(event, Event::Traced { .. })).count();
+        assert_eq!(traced, 10, "of 20 requests");
+        network.take_messages(1);
+        network.check_no_leaks();
+    }
+}
+
+#[test]
 fn slow_calls_and_slow_owners_are_reported() {
     let quick = Config {
         slow_threshold: Duration::from_millis(1),
