@@ -194,6 +194,8 @@ pub trait Verbs: Registrar {
     ) -> Result<(), DeviceError>;
 
     /// Returns the next completion.
+    ///
+    /// After the last one of a batch it may return `None` once without a look at the device.
     fn poll(&mut self) -> Option<Completion>;
 
     /// Returns the bytes of a slice of memory that [`allocate`](Registrar::allocate) returned.

@@ -330,6 +330,7 @@ impl Channel {
             shared.events.push_back(Event::Open { channel: shared.current });
             shared.note(now, Some(self.peer.gid), NoteKind::Opened);
         }
+        shared.reclaim_shared(now, self.qp);
         shared.verbs.destroy_qp(now, self.qp);
         self.stream.rdma_lost = true;
         self.stream.skipping = true;

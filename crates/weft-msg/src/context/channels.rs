@@ -268,6 +268,7 @@ impl<V: Verbs> Context<V> {
 
     /// Resets a queue pair and puts it into the cache, or destroys it.
     fn return_qp(&mut self, now: Instant, qp: Qp) {
+        self.shared.reclaim_shared(now, qp);
         let room = self.qps.len() < self.shared.config.qp_cache as usize;
         if room && self.shared.verbs.reset_qp(now, qp).is_ok() {
             self.qps.push(qp);

@@ -105,7 +105,7 @@ impl<V: Verbs> Context<V> {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         let mut handled = 0;
         while handled < MAX_COMPLETIONS_PER_POLL
-            && let Some(completion) = self.shared.verbs.poll()
+            && let Some(completion) = self.shared.next_completion()
         {
             handled += 1;
             self.complete(now, &completion);

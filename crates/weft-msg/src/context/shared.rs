@@ -16,7 +16,7 @@ use crate::journal::{Journal, Note, NoteKind};
 use crate::memory::{Block, MemoryCache, MemoryLimits};
 use crate::shared_receives::SharedReceives;
 use crate::stats::ContextStats;
-use crate::verbs::{DeviceError, Slice, Verbs};
+use crate::verbs::{Completion, DeviceError, Qp, Slice, Verbs};
 
 /// The shared state of channels.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Shared<V> {
     pub(crate) filter: Filter,
     pub(crate) rng: Rng,
     pub(crate) stats: ContextStats,
+    /// Completions that were taken from the device and are not handled yet, oldest first.
+    unhandled: VecDeque<Completion>,
     /// The shared receive queue, if it is configured.
     pub(crate) receives: Option<SharedReceives>,
     pub(crate) journal: Journal,
@@ -81,6 +83,7 @@ impl<V: Verbs> Shared<V> {
             filter: Filter::default(),
             rng: seed.child("messages", 0).rng(),
             stats: ContextStats::default(),
+            unhandled: VecDeque::new(),
             receives: None,
             journal: Journal::default(),
             reading: 0,
@@ -120,6 +123,32 @@ impl<V: Verbs> Shared<V> {
         let frame = self.frame_block()?;
         let (call, number, length) = (CallRole::OneWay, 0, 0);
         Ok(Outgoing { kind, call, number, length, frame, body: None, trace: None })
+    }
+
+    /// Returns the next completion.
+    pub(super) fn next_completion(&mut self) -> Option<Completion> {
+        self.unhandled.pop_front().or_else(|| self.verbs.poll())
+    }
+
+    /// Releases the memory of unhandled frames in the shared receive queue, before their queue pair is reset or
+    /// destroyed: the device discards their completions, and their requests would never be posted again.
+    pub(crate) fn reclaim_shared(&mut self, now: Instant, qp: Qp) {
+        if self.receives.is_none() {
+            return;
+        }
+        // `None` may follow the last completion of a batch, without another look at the device.
+        for _ in 0..2 {
+            self.unhandled.extend(core::iter::from_fn(|| self.verbs.poll()));
+        }
+        for completion in core::mem::take(&mut self.unhandled) {
+            let (_, work) = read_work_id(completion.wr_id);
+            if completion.qp != qp || work != WorkId::SharedReceive {
+                self.unhandled.push_back(completion);
+            } else if let Some(block) = self.take_shared(completion.wr_id) {
+                self.memory.release(now, block);
+            }
+        }
+        self.fill_shared();
     }
 
     /// Delays the delivery of a message.

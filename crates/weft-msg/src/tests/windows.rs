@@ -157,3 +157,29 @@ fn memory_that_runs_out_slows_the_peer_and_loses_nothing() {
     assert_eq!(network.closed(0, a), None);
     network.check_no_leaks();
 }
+
+#[test]
+fn an_ended_channel_returns_the_shared_requests_of_frames_that_nobody_handled() {
+    let shared = Config { srq: 8, ..config() };
+    let mut network = Network::new(2, 1, &shared);
+    for _ in 0..4 {
+        let (a, b) = network.connect(0, 1);
+        let open = Event::Open { channel: b };
+        network.run_until(|network| network.hosts[1].events.contains(&open));
+        network.hosts[1].stuck = true;
+        for _ in 0..4 {
+            network.send(0, a, b"nobody handles this");
+        }
+        network.run_for(Duration::from_millis(1));
+        let now = network.now;
+        network.hosts[1].context.abort(now, b);
+        network.hosts[0].context.abort(now, a);
+        network.hosts[1].stuck = false;
+        network.run_for(Duration::from_millis(1));
+    }
+    assert!(network.take_messages(1).is_empty(), "the frames waited when the channels ended");
+    let (a, _) = network.connect(0, 1);
+    network.send(0, a, b"hello");
+    network.run_until(|network| !network.take_messages(1).is_empty());
+    network.check_no_leaks();
+}
