@@ -81,6 +81,7 @@
 extern crate alloc;
 
 mod calls;
+mod carrier;
 mod channel;
 mod config;
 mod context;
@@ -97,7 +98,7 @@ mod trace;
 mod verbs;
 mod window;
 
-pub use channel::Carrier;
+pub use carrier::Carrier;
 pub use config::{Config, ConfigError, Parameter};
 pub use context::{ChannelId, Context, OfferError, Payload, SwitchError};
 pub use event::{CloseReason, Event, Message, ProtocolError, SendError, Slow};

@@ -2,6 +2,7 @@
 
 use core::net::Ipv6Addr;
 
+use crate::carrier::Carrier;
 use crate::verbs::Qp;
 
 /// Counters of one channel.
@@ -76,7 +77,7 @@ pub struct ChannelStatus {
     /// The peer's clock minus this end's in ns, as estimated from calls; `None` before the first estimate.
     pub clock_offset: Option<i64>,
     /// The carrier of outgoing frames.
-    pub carrier: crate::Carrier,
+    pub carrier: Carrier,
 }
 
 /// Counters of one context.

@@ -7,6 +7,7 @@ use weft_wire::ChannelOffer;
 
 use crate::Config;
 use crate::calls::Calls;
+use crate::carrier::Carrier;
 use crate::memory::Block;
 use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
@@ -54,15 +55,6 @@ impl From<State> for ChannelState {
             State::PeerClosed { .. } => Self::PeerClosed,
         }
     }
-}
-
-/// The carrier of one direction's frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// The queue pair.
-    Rdma,
-    /// A TCP stream of the owner (X-RDMA's Mock, section VI.C).
-    Stream,
 }
 
 /// A call without a response yet.

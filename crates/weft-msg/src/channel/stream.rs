@@ -375,12 +375,3 @@ impl Stream {
         self.out.push_back(marker);
     }
 }
-
-impl Carrier {
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Rdma => Self::Stream,
-            Self::Stream => Self::Rdma,
-        }
-    }
-}

@@ -6,7 +6,8 @@ use weft_units::{Histogram, Instant};
 use weft_wire::FrameKind;
 
 use super::{ChannelId, Context};
-use crate::channel::{Carrier, Channel, State};
+use crate::carrier::Carrier;
+use crate::channel::{Channel, State};
 use crate::event::CloseReason;
 use crate::filter::Rule;
 use crate::journal::Journal;
