@@ -4,11 +4,9 @@
 
 use alloc::vec::Vec;
 
-use crate::context::{Shared, WorkId};
 use crate::memory::Block;
-use crate::verbs::Verbs;
 
-/// The posted requests by number.
+/// The requests by slot.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     posted: Vec<Option<Block>>,
@@ -23,9 +21,24 @@ impl SharedReceives {
         Self { posted, free: (0..requests).collect(), taken: 0 }
     }
 
-    /// Returns the memory of a completed request.
-    fn take(&mut self, wr_id: u64) -> Option<Block> {
-        let slot = u32::try_from(wr_id >> WorkId::BITS).ok()?;
+    /// Returns a slot without a request, for [`post`](Self::post) or [`put_back`](Self::put_back).
+    pub(crate) fn take_free(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Returns a slot whose request could not be posted.
+    pub(crate) fn put_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Records the memory of a slot's request.
+    pub(crate) fn post(&mut self, slot: u32, block: Block) {
+        self.posted[slot as usize] = Some(block);
+    }
+
+    /// Returns the memory of a slot whose request completed.
+    pub(crate) fn take(&mut self, slot: u64) -> Option<Block> {
+        let slot = u32::try_from(slot).ok()?;
         let block = self.posted.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         Some(block)
@@ -33,7 +46,7 @@ impl SharedReceives {
 
     /// Counts a handled frame. Returns `true` if as many frames as the queue has requests were handled since the
     /// completion queue was last empty: a peer may have found no request.
-    fn ran_dry(&mut self) -> bool {
+    pub(crate) fn ran_dry(&mut self) -> bool {
         self.taken += 1;
         let dry = self.taken == self.posted.len();
         if dry {
@@ -45,31 +58,5 @@ impl SharedReceives {
     /// Records that no completion waits.
     pub(crate) const fn caught_up(&mut self) {
         self.taken = 0;
-    }
-}
-
-impl<V: Verbs> Shared<V> {
-    /// Returns the memory of a completed shared request.
-    pub(crate) fn take_shared(&mut self, wr_id: u64) -> Option<Block> {
-        let receives = self.receives.as_mut()?;
-        let block = receives.take(wr_id)?;
-        self.stats.srq_dry += u64::from(receives.ran_dry());
-        Some(block)
-    }
-
-    /// Posts missing shared requests while memory is available.
-    pub(crate) fn fill_shared(&mut self) {
-        while let Some(slot) = self.receives.as_mut().and_then(|receives| receives.free.pop()) {
-            let posted = self.frame_block().and_then(|block| {
-                let to = crate::verbs::Slice { len: self.frame_len(), ..block.slice() };
-                let wr_id = u64::from(slot) << WorkId::BITS | WorkId::SharedReceive as u64;
-                self.verbs.post_shared_receive(wr_id, to).map(|()| block)
-            });
-            let Some(receives) = self.receives.as_mut() else { return };
-            match posted {
-                Ok(block) => receives.posted[slot as usize] = Some(block),
-                Err(_) => return receives.free.push(slot),
-            }
-        }
     }
 }

@@ -151,6 +151,30 @@ impl<V: Verbs> Shared<V> {
         self.fill_shared();
     }
 
+    /// Returns the memory of a completed shared request.
+    pub(super) fn take_shared(&mut self, wr_id: u64) -> Option<Block> {
+        let receives = self.receives.as_mut()?;
+        let block = receives.take(wr_id >> WorkId::BITS)?;
+        self.stats.srq_dry += u64::from(receives.ran_dry());
+        Some(block)
+    }
+
+    /// Posts missing shared requests while memory is available.
+    pub(super) fn fill_shared(&mut self) {
+        while let Some(slot) = self.receives.as_mut().and_then(SharedReceives::take_free) {
+            let posted = self.frame_block().and_then(|block| {
+                let to = Slice { len: self.frame_len(), ..block.slice() };
+                let wr_id = u64::from(slot) << WorkId::BITS | WorkId::SharedReceive as u64;
+                self.verbs.post_shared_receive(wr_id, to).map(|()| block)
+            });
+            let Some(receives) = self.receives.as_mut() else { return };
+            match posted {
+                Ok(block) => receives.post(slot, block),
+                Err(_) => return receives.put_back(slot),
+            }
+        }
+    }
+
     /// Delays the delivery of a message.
     pub(crate) fn hold_back(&mut self, until: Instant, message: Message) {
         let held = Held::In(self.current, message);
