@@ -1,6 +1,6 @@
 //! A context: a node, its events for the program, the program's registered memory, and the times of traced calls.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 
@@ -14,7 +14,6 @@ use weft_xrdma::{CallError, Event, Lending, Node, Options};
 
 use crate::failure::{Failure, Outcome};
 use crate::handle::Slab;
-use crate::tables::Channel;
 
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -31,6 +30,15 @@ pub(crate) struct Context {
     lending: Lending,
     /// Texts of the events that the last xrdma_polling(3) returned.
     pub(crate) texts: Vec<CString>,
+}
+
+/// A channel as the program knows it.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// The handle of its context.
+    pub(crate) context: usize,
+    pub(crate) id: ChannelId,
+    pub(crate) user_data: *mut c_void,
 }
 
 /// The ways to send a message.

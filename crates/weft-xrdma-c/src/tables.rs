@@ -1,22 +1,12 @@
 //! A thread's objects, by handle.
 
-use core::ffi::c_void;
 use std::cell::RefCell;
 
 use weft_msg::{ChannelId, Decomposition, Message};
 
-use crate::context::Context;
+use crate::context::{Channel, Context};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{Kind, Slab, thread_number};
-
-/// A channel as the program knows it.
-#[derive(Debug)]
-pub(crate) struct Channel {
-    /// The handle of its context.
-    pub(crate) context: usize,
-    pub(crate) id: ChannelId,
-    pub(crate) user_data: *mut c_void,
-}
 
 /// A message that the program holds.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use weft_msg::{Event as MsgEvent, Slow};
 use weft_xrdma::Event;
 
 use super::milliseconds;
-use crate::context::Context;
+use crate::context::{Channel, Context};
 use crate::failure::{Failure, Outcome, c_text, of_close, status};
 use crate::handle::Slab;
-use crate::tables::{Channel, Held, Tables, with};
+use crate::tables::{Held, Tables, with};
 use crate::types::{xrdma_context, xrdma_event, xrdma_event_kind as kind};
 
 /// Makes progress on all channels and writes up to `count` events to `events`, oldest first. It makes no system calls
