@@ -185,7 +185,10 @@ impl Sessions {
             }
             (_, State::Over) => {}
             _ => {
-                self.session(connection).state = State::Over;
+                let session = self.session(connection);
+                let released = session.slot_bytes();
+                session.state = State::Over;
+                self.slot_bytes -= released;
                 endpoint.close(now, connection);
             }
         }
@@ -217,6 +220,11 @@ impl Session {
         let length = u32::try_from(bytes.len()).expect("control messages are short");
         self.control.insert(token, bytes);
         submit(endpoint, now, connection, Message { token, opcode, tag: 0, length });
+    }
+
+    /// Returns the memory of its load, bytes.
+    fn slot_bytes(&self) -> usize {
+        self.load().map_or(0, |load| load.plan.slot_bytes())
     }
 
     fn load(&self) -> Option<&Load> {
@@ -326,7 +334,7 @@ impl Application for Sessions {
             }
             Event::Closed { connection, .. } => {
                 if let Some(session) = self.by_connection.remove(&connection) {
-                    self.slot_bytes -= session.load().map_or(0, |load| load.plan.slot_bytes());
+                    self.slot_bytes -= session.slot_bytes();
                 }
             }
             _ => {}
@@ -340,5 +348,49 @@ fn copy_at(message: &mut [u8], offset: u32, bytes: &[u8]) {
     let start = offset as usize;
     if let Some(place) = message.get_mut(start..start + bytes.len()) {
         place.copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::{CloseReason, EndpointConfig, Secret};
+    use weft_units::Seed;
+
+    use super::*;
+    use crate::plan::TestKind;
+
+    const CONNECTION: ConnectionId = ConnectionId(7);
+
+    fn endpoint() -> Endpoint {
+        let config = EndpointConfig {
+            transport: TransportConfig::stellar(),
+            receive_port: 4791,
+            thread_id: 0,
+            accept: true,
+            max_connections: 1,
+        };
+        Endpoint::new(config, Seed(1), Secret::from_seed(Seed(1))).unwrap()
+    }
+
+    /// Starts the load of a plan on a connection.
+    fn start(sessions: &mut Sessions, endpoint: &mut Endpoint, plan: Plan) {
+        let plan = plan.to_json();
+        sessions.session(CONNECTION).state = State::Planning(plan.clone());
+        let length = u32::try_from(plan.len()).unwrap();
+        sessions.on_delivered(endpoint, Instant::EPOCH, CONNECTION, 0, opcode::PLAN, length);
+    }
+
+    #[test]
+    fn a_violation_of_the_protocol_releases_the_memory_of_the_load() {
+        let plan = Plan::new(TestKind::Throughput, 1000, 4, false).unwrap();
+        for (opcode, length) in [(opcode::PLAN, 10), (opcode::LOAD, 999), (opcode::COUNTS, 0)] {
+            let (mut sessions, mut endpoint) = (Sessions::default(), endpoint());
+            start(&mut sessions, &mut endpoint, plan);
+            assert_eq!(sessions.slot_bytes, 4000);
+            sessions.on_delivered(&mut endpoint, Instant::EPOCH, CONNECTION, 1, opcode, length);
+            let closed = Event::Closed { connection: CONNECTION, reason: CloseReason::Local };
+            sessions.on_event(&mut endpoint, Instant::EPOCH, closed);
+            assert_eq!(sessions.slot_bytes, 0, "opcode {opcode}");
+        }
     }
 }
