@@ -22,7 +22,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(CARGO) build --profile quick --package weft-demo
 	$(TARGET)/quick/weft-demo
 
-test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
+test: ## Everything CI checks: format, clippy, layers, circles, generated pages, tests, 2000 seeds, rustdoc
 	@scripts/setup.sh build lab verbs capture bindings monitor tenants torch deny
 	scripts/test.sh
 
@@ -79,11 +79,12 @@ fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60, or INPU
 	@scripts/setup.sh build
 	$(CARGO) xtask fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(INPUTS),--inputs $(INPUTS))
 
-lint: ## Format check, clippy, layers, generated pages and the book's links only
+lint: ## Format check, clippy, layers, circles, generated pages and the book's links only
 	@scripts/setup.sh build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features --quiet -- -D warnings
 	$(CARGO) xtask layers
+	$(CARGO) xtask circles
 	$(CARGO) xtask words
 	$(CARGO) xtask docs --check
 	$(CARGO) xtask book --check

@@ -30,6 +30,7 @@ step() {
 step format cargo fmt --all --check
 step clippy cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
 step layers cargo xtask layers
+step circles cargo xtask circles
 step words cargo xtask words
 step pages cargo xtask docs --check
 step book cargo xtask book --check
