@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, Once, TryLockError};
 use std::thread;
 
 use weft_udp::Clock;
-use weft_units::Duration;
+use weft_units::{Duration, Instant};
 
 use super::{CURRENT, Engine, Host};
 
@@ -29,16 +29,16 @@ extern "C" fn at_exit() {
     let current = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
     let Some(Engine::Embedded(engine)) = current else { return };
     let _ = std::panic::catch_unwind(|| {
-        if let Some(mut host) = lock(&engine.host) {
-            host.end(LINGER);
+        let until = Clock.now() + LINGER;
+        if let Some(mut host) = lock(&engine.host, until) {
+            host.end(until.since(Clock.now()));
         }
     });
 }
 
-/// Locks the device. Other threads still use it in short turns, but one may have been ended in the middle of a verb: the
-/// wait is limited.
-fn lock(host: &Mutex<Host>) -> Option<MutexGuard<'_, Host>> {
-    let until = Clock.now() + LINGER;
+/// Locks the device, or returns `None` at `until`. Other threads still use it in short turns, but one may have been ended
+/// in the middle of a verb.
+fn lock(host: &Mutex<Host>, until: Instant) -> Option<MutexGuard<'_, Host>> {
     loop {
         match host.try_lock() {
             Ok(host) => return Some(host),
