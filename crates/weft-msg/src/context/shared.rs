@@ -130,8 +130,9 @@ impl<V: Verbs> Shared<V> {
         self.unhandled.pop_front().or_else(|| self.verbs.poll())
     }
 
-    /// Releases the memory of unhandled frames in the shared receive queue, before their queue pair is reset or
-    /// destroyed: the device discards their completions, and their requests would never be posted again.
+    /// Discards the unhandled completions of a queue pair before it is reset or destroyed, as the device does with those
+    /// that it has, and releases the memory of its frames in the shared receive queue: their requests would never be
+    /// posted again.
     pub(crate) fn reclaim_shared(&mut self, now: Instant, qp: Qp) {
         if self.receives.is_none() {
             return;
@@ -142,9 +143,11 @@ impl<V: Verbs> Shared<V> {
         }
         for completion in core::mem::take(&mut self.unhandled) {
             let (_, work) = read_work_id(completion.wr_id);
-            if completion.qp != qp || work != WorkId::SharedReceive {
+            if completion.qp != qp {
                 self.unhandled.push_back(completion);
-            } else if let Some(block) = self.take_shared(completion.wr_id) {
+            } else if work == WorkId::SharedReceive
+                && let Some(block) = self.take_shared(completion.wr_id)
+            {
                 self.memory.release(now, block);
             }
         }

@@ -29,6 +29,14 @@ impl IbVerbs {
         }
     }
 
+    /// Discards the completions of a queue pair that the next polls would return: they must not reach its next user.
+    fn discard_completions(&mut self, qp: Qp) {
+        let batch = self.batch[self.next..self.filled].iter();
+        let kept: Vec<_> = batch.filter(|completion| completion.qp_num != qp.0).copied().collect();
+        self.batch[..kept.len()].copy_from_slice(&kept);
+        (self.next, self.filled) = (0, kept.len());
+    }
+
     /// Moves a queue pair from RESET to INIT.
     fn initialise(&self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
         use qp_attr_mask::{ACCESS_FLAGS, PKEY_INDEX, PORT as PORT_NUM, STATE};
@@ -183,12 +191,7 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), DeviceError> {
-        // Its completions must not reach the queue pair's next user.
-        let stale = |completion: &ibv_wc| completion.qp_num == qp.0;
-        let kept: Vec<_> =
-            self.batch[self.next..self.filled].iter().filter(|wc| !stale(wc)).copied().collect();
-        self.batch[..kept.len()].copy_from_slice(&kept);
-        (self.next, self.filled) = (0, kept.len());
+        self.discard_completions(qp);
         let qp = self.qp(qp)?;
         let mut to = ibv_qp_attr { qp_state: qp_state::RESET, ..ibv_qp_attr::default() };
         self.modify(qp, &mut to, qp_attr_mask::STATE)?;
@@ -196,6 +199,7 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn destroy_qp(&mut self, _: Instant, qp: Qp) {
+        self.discard_completions(qp);
         if let Some(qp) = self.qps.remove(&qp.0) {
             // SAFETY: it is this device's, and nothing else uses it.
             unsafe { (self.verbs.ibv_destroy_qp)(qp) };
