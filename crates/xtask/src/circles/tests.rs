@@ -1,8 +1,8 @@
 use super::*;
 
 fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let folder =
-        std::env::temp_dir().join(format!("weft-circles-{:?}", std::thread::current().id()));
+    let test = std::thread::current().id();
+    let folder = std::env::temp_dir().join(format!("weft-circles-{}-{test:?}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     for (path, text) in files {
         let path = folder.join("crates/one/src").join(path);
