@@ -96,7 +96,7 @@ struct Family<'a> {
     name: &'a str,
     kind: &'a str,
     help: &'a str,
-    /// Those of its first sample, without the `le` of a histogram. Values of the samples have no comma.
+    /// The labels of its first sample, without the `le` of a histogram. The values in `samples` contain no comma.
     labels: Vec<&'a str>,
     has_sample: bool,
 }
