@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     match arguments.run() {
         Ok(code) => code,
-        Err(error) if weft_report::terminal::reader_is_gone(&error) => ExitCode::SUCCESS,
+        Err(error) if weft_report::terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             weft_report::terminal::print_error(&error);
             ExitCode::FAILURE

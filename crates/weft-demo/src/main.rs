@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use weft_report::terminal::{Output, print_error, reader_is_gone};
+use weft_report::terminal::{Output, is_broken_pipe, print_error};
 
 #[derive(Debug, Parser)]
 #[command(name = "weft-demo", version)]
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let Arguments { json, demo } = Arguments::parse();
     match weft_demo::run(demo, Output::new(json)) {
         Ok(code) => code,
-        Err(error) if reader_is_gone(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error);
             ExitCode::FAILURE

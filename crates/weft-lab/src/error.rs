@@ -49,7 +49,7 @@ pub enum LabError {
     #[error(
         "this lab's routes are FRR's: `weft route explain --from-lab` follows a flow through the tables as they are installed"
     )]
-    RoutesOfItsOwn,
+    DynamicRoutes,
     /// An error of the operating system.
     #[error("cannot {what}: {source}")]
     Io {

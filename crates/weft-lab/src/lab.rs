@@ -292,14 +292,14 @@ impl Lab {
     /// Returns the paths of flows in the current state of the links.
     ///
     /// # Errors
-    /// Returns `Unpredictable` on a kernel without settable hash seeds, `RoutesOfItsOwn` in a lab with FRR.
+    /// Returns `Unpredictable` on a kernel without settable hash seeds, `DynamicRoutes` in a lab with FRR.
     pub fn paths(&self) -> Result<Paths, LabError> {
         if !build::hash_seed_supported() {
             return Err(LabError::Unpredictable);
         }
         if self.state.spec.routing == Routing::Frr {
             // FRR decides the order of next hops, which only the kernel's tables show.
-            return Err(LabError::RoutesOfItsOwn);
+            return Err(LabError::DynamicRoutes);
         }
         Ok(self.fabric.paths_with(&self.state.links))
     }

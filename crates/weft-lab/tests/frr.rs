@@ -34,7 +34,7 @@ fn bgp_routers_install_all_paths_and_others_after_a_link_failure() {
     };
     let mut lab = Lab::up(&spec).unwrap();
     assert!(reaches(&lab));
-    assert!(matches!(lab.paths(), Err(LabError::RoutesOfItsOwn | LabError::Unpredictable)));
+    assert!(matches!(lab.paths(), Err(LabError::DynamicRoutes | LabError::Unpredictable)));
     let shown = lab.vtysh("l0", &["show bgp ipv4 unicast 10.2.0.2/32 json"]).unwrap();
     assert_eq!(shown.matches("\"multipath\":true").count(), 2, "{shown}");
     lab.set_down("l1-s0").unwrap();

@@ -27,7 +27,7 @@ pub struct ChannelStats {
     /// Changes of the sending carrier.
     pub switches: u64,
     /// Frames retransmitted on another carrier.
-    pub repeats: u64,
+    pub frames_retransmitted: u64,
     /// Receive requests posted late for lack of memory.
     pub starved: u64,
 }

@@ -6,13 +6,13 @@ use weft_units::{Duration, Instant};
 
 /// Agents that share a thread and a clock.
 #[derive(Debug)]
-pub struct Crew {
+pub struct AgentGroup {
     agents: Vec<Agent>,
     clock: Clock,
     longest_pause: Duration,
 }
 
-impl Crew {
+impl AgentGroup {
     /// Returns a crew of these agents. The calling thread gets precise timers and must make all steps.
     pub fn new(agents: Vec<Agent>) -> Self {
         sharpen_timers();

@@ -7,7 +7,7 @@
 //! a [`Report`] has both ends. [`baseline`] measures bare sockets with the same batches, for the
 //! ratios of the report.
 //!
-//! Other parts: [`emulator`] is a fabric of several paths between two agents without root privileges, a [`Crew`] is
+//! Other parts: [`emulator`] is a fabric of several paths between two agents without root privileges, a [`AgentGroup`] is
 //! several agents on one thread, [`idle`] measures the memory of idle connections, [`sniffer`] returns the datagrams of
 //! an interface.
 #![deny(unsafe_code)]
@@ -25,7 +25,7 @@ mod server;
 pub mod sniffer;
 
 pub use client::{Client, ClientConfig, PerfError, Progress};
-pub use crew::Crew;
+pub use crew::AgentGroup;
 pub use plan::{Plan, PlanError, TestKind};
 pub use report::{Counts, LatencyMicros, Report, TransportCounters, latency_histogram};
 pub use series::Series;

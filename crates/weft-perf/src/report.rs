@@ -188,7 +188,7 @@ mod tests {
             ReceiveCounters { malformed: 1, ..ReceiveCounters::default() },
         );
         let mut json = serde_json::to_value(&own).unwrap();
-        assert_eq!((&json["data_sent"], &json["ecn_marks_heard"]), (&3.into(), &2.into()));
+        assert_eq!((&json["data_sent"], &json["ecn_marks_reported"]), (&3.into(), &2.into()));
         assert_eq!(json["dropped"]["malformed"], 1);
         // Another version may lack the counter `shed` and have the other key of `dropped`.
         let fields = json.as_object_mut().unwrap();

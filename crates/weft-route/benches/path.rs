@@ -118,7 +118,7 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     let mut loads = vec![0u64; fabric.links()];
     loads[from.index()] = fabric.rate(from).as_bps();
     let next_hops = fabric.router(leaf).groups.iter().map(|group| group.members.len()).max();
-    let rules = MoveRules { most_percent: 100, margin_percent: 0, ..MoveRules::default() };
+    let rules = MoveRules { max_percent: 100, margin_percent: 0, ..MoveRules::default() };
     let began = clock();
     let none = BTreeSet::new();
     let query = MoveQuery { router: leaf, from, flows: &flows, in_change: &none };

@@ -24,7 +24,8 @@ use crate::suspects::Suspect;
 pub struct MoveRules {
     /// The maximum utilisation of a link that gains load, in percent: 75 in the paper. If the link that flows leave
     /// is fuller than this plus the margin, the limit is that link's utilisation less the margin.
-    pub most_percent: u32,
+    #[serde(alias = "most_percent")]
+    pub max_percent: u32,
     /// Minimum difference between the utilisation of the link that flows leave and of the fullest link that gains
     /// load, in percentage points. It prevents flows from oscillating.
     pub margin_percent: u32,
@@ -34,7 +35,7 @@ pub struct MoveRules {
 
 impl Default for MoveRules {
     fn default() -> Self {
-        Self { most_percent: 75, margin_percent: 5, tries: 64 }
+        Self { max_percent: 75, margin_percent: 5, tries: 64 }
     }
 }
 
@@ -181,7 +182,7 @@ pub fn decide<L: Loads + ?Sized>(
         return Err(NoMove::NoOtherHop { router: name.into(), prefix });
     }
     // Flows may leave a link at 100 percent even if the emptiest other link would be at 80.
-    let limit = (rules.most_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
+    let limit = (rules.max_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
     let mut refused = Refusals::default();
     let mut best: Option<Candidate> = None;
     let moved = Moved { router, flows, losses: &losses };
@@ -391,7 +392,7 @@ impl Refusals {
                 words.push_str(&format!("; {count} sets of next hops {why}"));
             }
         }
-        words.push_str(&format!(" (limit {} %)", rules.most_percent));
+        words.push_str(&format!(" (limit {} %)", rules.max_percent));
         words
     }
 }

@@ -47,13 +47,14 @@ pub struct SuspectRules {
     /// Minimum number of these windows in which a suspect was sampled.
     pub in_windows: usize,
     /// Maximum number of flows that are kept for a port.
-    pub most_flows: usize,
+    #[serde(alias = "most_flows")]
+    pub max_flows: usize,
 }
 
 impl Default for SuspectRules {
     /// Two of six windows, as in the paper; the paper leaves N open.
     fn default() -> Self {
-        Self { top: 16, of_windows: 6, in_windows: 2, most_flows: 1 << 16 }
+        Self { top: 16, of_windows: 6, in_windows: 2, max_flows: 1 << 16 }
     }
 }
 
@@ -124,8 +125,8 @@ impl Suspects {
         if !path.links().contains(&link) {
             return Err(TelemetryError::OffPath);
         }
-        if flows.len() >= self.rules.most_flows {
-            return Err(TelemetryError::TooManyFlows(self.rules.most_flows));
+        if flows.len() >= self.rules.max_flows {
+            return Err(TelemetryError::TooManyFlows(self.rules.max_flows));
         }
         let mut tally = Tally { input, seen: VecDeque::new() };
         tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);

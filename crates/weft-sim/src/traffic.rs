@@ -131,7 +131,7 @@ pub enum Contradiction {
     },
     /// A message was reported as acknowledged that was not delivered.
     #[error("{channel:?} reported a message as sent that was not delivered")]
-    SentBeforeDelivered {
+    AckedBeforeDelivered {
         /// The channel.
         channel: ChannelId,
     },
@@ -310,7 +310,7 @@ impl Traffic {
             return Err(contradiction);
         }
         if record.delivered.is_none() {
-            return Err(Contradiction::SentBeforeDelivered { channel: id });
+            return Err(Contradiction::AckedBeforeDelivered { channel: id });
         }
         record.acknowledged = Some(now);
         let record = *record;

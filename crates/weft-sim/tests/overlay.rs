@@ -54,7 +54,10 @@ fn a_flow_uses_all_paths_at_line_rate_and_its_tenant_retransmits_nothing() {
     let (report, overlay) = bulk("", "");
     // 185 Gb/s, slow start included.
     assert!(report.goodput.total_gbps > 170.0, "{}", report.goodput.total_gbps);
-    assert_eq!((overlay.pair_ends, overlay.plain_sent, overlay.tenants.frames_again), (2, 0, 0));
+    assert_eq!(
+        (overlay.pair_ends, overlay.plain_sent, overlay.tenants.frames_retransmitted),
+        (2, 0, 0)
+    );
     assert_eq!(overlay.reliable_sent, overlay.tenants.frames_sent);
     assert!(report.transport.counters.path_switches > 100, "{:?}", report.transport);
 }
@@ -66,9 +69,9 @@ fn the_overlay_retransmits_the_losses_of_a_path_and_plain_vxlan_leaves_them_to_t
     for report in [&overlay, &plain] {
         assert!(report.network.lost["lossy_link"] > 0, "the path was used: {:?}", report.network);
     }
-    assert_eq!(its.tenants.frames_again, 0, "{its:?}");
+    assert_eq!(its.tenants.frames_retransmitted, 0, "{its:?}");
     assert!(overlay.transport.counters.fast_retransmits > 0, "{:?}", overlay.transport);
-    assert!(theirs.tenants.frames_again > 100 && theirs.reliable_sent == 0, "{theirs:?}");
+    assert!(theirs.tenants.frames_retransmitted > 100 && theirs.reliable_sent == 0, "{theirs:?}");
     let (fast, slow) = (overlay.goodput.total_gbps, plain.goodput.total_gbps);
     // 105 and 38 Gb/s of 20 MB; 193 and 32 of the 200 MB of `scenarios/overlay-bulk.toml`.
     assert!(fast > 2.0 * slow, "{fast} and {slow} Gb/s");
@@ -139,7 +142,7 @@ fn frames_that_the_switch_drops_or_declines_are_sent_again() {
     let (_, full) = bulk("waiting_frames = 1, offload = \"0B\"", "");
     // Ten segments are sent before the connection is established.
     assert_eq!(full.dropped["queue_full"], 9, "{full:?}");
-    assert!(full.tenants.frames_again >= 9, "{full:?}");
+    assert!(full.tenants.frames_retransmitted >= 9, "{full:?}");
     let (_, narrow) = bulk("buffers = 12", ONE_PATH_LOSES);
     // Declined packets are redelivered after the transport's timeout, which tenants do not wait for.
     assert!(narrow.declined > 0 && narrow.dropped.values().sum::<u64>() == 0, "{narrow:?}");
@@ -159,7 +162,7 @@ fn many_tenants_share_one_receiver_fairly() {
     let (report, overlay) = simulate(8, &format!("overlay = {{}}\n{workload}"));
     assert!(report.finished && overlay.pair_ends == 30, "{overlay:?}");
     assert_eq!(
-        (overlay.tenants.frames_again, overlay.tenants.late, overlay.tenants.twice),
+        (overlay.tenants.frames_retransmitted, overlay.tenants.late, overlay.tenants.twice),
         (0, 0, 0),
         "{overlay:?}"
     );

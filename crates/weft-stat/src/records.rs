@@ -234,7 +234,7 @@ record! {
     /// Packets received before one with a lower number
     out_of_order: u64,
     /// Congestion marks that peers reported
-    ecn_marks_heard: u64,
+    ecn_marks_reported: u64,
     /// Number of times that a path went down
     paths_down: u64,
     /// Number of times that a path came back
@@ -304,8 +304,8 @@ record! {
     probes: u64,
     /// Changes of the sending carrier
     switches: u64,
-    /// Frames sent again by another carrier
-    repeats: u64,
+    /// Frames retransmitted by another carrier
+    frames_retransmitted: u64,
     /// Receive requests delayed by lack of memory
     starved: u64,
     /// Total duration of answered calls, ns
@@ -336,9 +336,9 @@ record! {
     /// Number of paths that are up, as far as known
     paths_up: u64,
     /// Smallest smoothed round-trip time of a path, ns, if measured
-    rtt_least: Option<u64>,
+    rtt_min: Option<u64>,
     /// Largest smoothed round-trip time of a path, ns, if measured
-    rtt_most: Option<u64>,
+    rtt_max: Option<u64>,
     /// 1 if it uses the network and is encrypted
     encrypted: u64,
 }

@@ -158,7 +158,8 @@ pub fn read_ns3(text: &str) -> Result<Topology, Ns3Error> {
     let labels = numbering.labels;
     network.set_labels(labels.clone());
     network.build().map_err(|error| match error {
-        TopologyError::LonelyHost { host: node } | TopologyError::LonelySwitch { switch: node } => {
+        TopologyError::UnconnectedHost { host: node }
+        | TopologyError::UnconnectedSwitch { switch: node } => {
             Ns3Error::Unconnected { node: labels[node as usize] }
         }
         other => unreachable!("counts and links were checked line by line: {other}"),

@@ -93,7 +93,7 @@ counters! {
     /// Number of packets accepted that carried a congestion mark.
     ecn_marks: Packets => "ecn_marks";
     /// Number of congestion marks that peers reported on packets of this endpoint.
-    ecn_marks_reported: Packets => "ecn_marks_heard";
+    ecn_marks_reported: Packets => "ecn_marks_reported";
     /// Number of NACKs received; each reports a packet that arrived too early.
     nacks_received: Packets => "nacks_received";
     /// Number of packets for which the owner had no room; the peer retransmits them.
@@ -156,7 +156,7 @@ mod tests {
         let mut keys: Vec<_> = Stats::COUNTERS.iter().map(|counter| counter.key).collect();
         let stats = Stats { data_sent: 1, ecn_marks_reported: 2, ..Stats::default() };
         let set: Vec<_> = stats.rows().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(set, [("data_sent", 1), ("ecn_marks_heard", 2)]);
+        assert_eq!(set, [("data_sent", 1), ("ecn_marks_reported", 2)]);
         assert!(stats.rows().map(|(key, _)| key).eq(keys.iter().copied()));
         keys.sort_unstable();
         keys.dedup();

@@ -156,7 +156,8 @@ fn main() {
     for count in [FRAMES, 100_000] {
         let rules = vec![Rule::new(Action::Allow, Direction::Ingress)];
         let group = SecurityGroupConfig { name: "any".into(), members: Vec::new(), rules };
-        let connections = ConnectionsConfig { most: count, ..ConnectionsConfig::default() };
+        let connections =
+            ConnectionsConfig { max_connections: count, ..ConnectionsConfig::default() };
         let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
         let mut groups = groups.expect("good rules");
         let bytes: Vec<_> = (0..count)

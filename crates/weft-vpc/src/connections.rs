@@ -27,7 +27,8 @@ pub(crate) use tuple::{Side, Tuple, quoted};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct ConnectionsConfig {
     /// Largest number of connections of a port.
-    pub most: usize,
+    #[cfg_attr(feature = "serde", serde(alias = "most"))]
+    pub max_connections: usize,
     /// Idle time-out of TCP after both sides opened it. 2 h 4 min (RFC 5382, REQ-5).
     pub tcp_established: Duration,
     /// Idle time-out of TCP while it opens, or after both sides closed it. 4 min (RFC 5382, REQ-5).
@@ -35,9 +36,11 @@ pub struct ConnectionsConfig {
     /// Idle time-out of TCP after a reset. 10 s, for segments still in flight.
     pub tcp_reset: Duration,
     /// Idle time-out of UDP and other protocols after a reply. 5 min (RFC 4787, REQ-5).
-    pub answered: Duration,
+    #[cfg_attr(feature = "serde", serde(alias = "answered"))]
+    pub udp_established: Duration,
     /// Idle time-out of UDP and other protocols before a reply. 30 s.
-    pub unanswered: Duration,
+    #[cfg_attr(feature = "serde", serde(alias = "unanswered"))]
+    pub udp_unreplied: Duration,
     /// Idle time-out of ICMP queries such as echo. 60 s (RFC 5508, REQ-2).
     pub icmp: Duration,
 }
@@ -45,12 +48,12 @@ pub struct ConnectionsConfig {
 impl Default for ConnectionsConfig {
     fn default() -> Self {
         Self {
-            most: 65_536,
+            max_connections: 65_536,
             tcp_established: Duration::from_secs(7440),
             tcp_transitory: Duration::from_secs(240),
             tcp_reset: Duration::from_secs(10),
-            answered: Duration::from_secs(300),
-            unanswered: Duration::from_secs(30),
+            udp_established: Duration::from_secs(300),
+            udp_unreplied: Duration::from_secs(30),
             icmp: Duration::from_secs(60),
         }
     }
@@ -180,7 +183,7 @@ impl Connections {
     ) -> bool {
         self.remove(&tuple);
         self.sweep(SLOTS_SCANNED, now);
-        if self.index.len() >= self.config.most && !self.make_room(now) {
+        if self.index.len() >= self.config.max_connections && !self.make_room(now) {
             return false;
         }
         let state = match tcp {
@@ -266,8 +269,8 @@ impl ConnectionState {
     /// Returns the idle timeout of a connection in this state.
     const fn lifetime(self, config: &ConnectionsConfig) -> Duration {
         match self {
-            Self::UdpUnreplied => config.unanswered,
-            Self::UdpEstablished => config.answered,
+            Self::UdpUnreplied => config.udp_unreplied,
+            Self::UdpEstablished => config.udp_established,
             Self::Icmp => config.icmp,
             Self::Tcp(state) if state.is_established() => config.tcp_established,
             Self::Tcp(state) if state.is_reset() => config.tcp_reset,

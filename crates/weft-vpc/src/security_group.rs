@@ -58,7 +58,7 @@ pub enum Refusal {
     /// The table has no room for its connection.
     TableFull,
     /// The first fragment of its packet has not passed, or passed too long ago.
-    NoFirstPart,
+    NoFirstFragment,
 }
 
 impl Refusal {
@@ -67,7 +67,7 @@ impl Refusal {
         match self {
             Self::Denied(_) => "denied",
             Self::TableFull => "connection_table_full",
-            Self::NoFirstPart => "no_first_part",
+            Self::NoFirstFragment => "no_first_part",
         }
     }
 }
@@ -158,7 +158,7 @@ impl SecurityGroups {
             Ok(_) => counters.passed += 1,
             Err(Refusal::Denied(_)) => counters.denied += 1,
             Err(Refusal::TableFull) => counters.table_full += 1,
-            Err(Refusal::NoFirstPart) => counters.no_first_part += 1,
+            Err(Refusal::NoFirstFragment) => counters.no_first_part += 1,
         }
         if let Ok(Pass::Rule(rule)) | Err(Refusal::Denied(Some(rule))) = verdict {
             rules.hit(rule);
@@ -288,7 +288,7 @@ impl SecurityGroups {
         };
         match self.first_fragments.iter().any(first) {
             true => Ok(Pass::Fragment),
-            false => Err(Refusal::NoFirstPart),
+            false => Err(Refusal::NoFirstFragment),
         }
     }
 }

@@ -22,12 +22,12 @@ pub struct TableConfig {
     pub lifetime: Duration,
     /// Largest number of learned addresses, of Ethernet and of IP each: a tenant that invents addresses fills
     /// only its own network's table, and only up to this.
-    pub most_learned: usize,
+    pub max_learned: usize,
 }
 
 impl Default for TableConfig {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(300), most_learned: 16_384 }
+        Self { lifetime: Duration::from_secs(300), max_learned: 16_384 }
     }
 }
 
@@ -275,8 +275,7 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
             *known = learned;
             return;
         }
-        if self.learned.len() >= config.most_learned
-            && !self.make_room(learned.at, config, counters)
+        if self.learned.len() >= config.max_learned && !self.make_room(learned.at, config, counters)
         {
             counters.full += 1;
             return;
@@ -333,7 +332,7 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
         }
         self.swept = Some(now);
         self.sweep(now, config.lifetime, counters);
-        self.learned.len() < config.most_learned
+        self.learned.len() < config.max_learned
     }
 
     fn retain(&mut self, keep: impl Fn(&V) -> bool) {

@@ -79,7 +79,7 @@ impl Node<Sockets> for SwitchNode<'_> {
 
     #[inline]
     fn poll_ended(&mut self) -> Option<EndedConnection> {
-        self.switch.poll_forgotten()
+        self.switch.poll_ended()
     }
 }
 
@@ -126,7 +126,7 @@ impl SwitchNode<'_> {
                 return self.switch.handle_sealed(now, connection, vni, ethernet, self.ports);
             }
             Err(OpenError::UnknownKey { connection, iv }) => {
-                return self.switch.handle_unopened(arrival, connection, iv);
+                return self.switch.handle_unknown_encrypted(arrival, connection, iv);
             }
             Err(_) => return,
         };
@@ -156,7 +156,7 @@ impl SwitchNode<'_> {
         rest: &[u8],
         seals: &mut Seals,
     ) {
-        let named = self.switch.named(now, arrival, header);
+        let named = self.switch.classify_setup(now, arrival, header);
         let admission = seals.admit(arrival.from, header, rest, named);
         let sealed = seals.is_sealed(ConnectionId(header.destination_cid));
         self.switch.handle_admission(now, arrival, header, admission, sealed);

@@ -217,7 +217,7 @@ impl Worker {
         let next = ready.partition_point(|&id| id <= self.last_served);
         ready.rotate_left(next);
         let limit = (self.driver.budget().packets)
-            .saturating_sub(self.switch.wanting_to_send())
+            .saturating_sub(self.switch.ready_connections())
             .max(MIN_FRAMES_PER_TURN);
         let mut taken = 0;
         for &id in &ready {

@@ -212,7 +212,7 @@ typedef struct xrdma_channel_state {
   /**
    * Number of frames retransmitted after a change between RDMA and TCP.
    */
-  uint64_t repeats;
+  uint64_t frames_retransmitted;
   /**
    * Number of receive requests posted late because memory was short.
    */

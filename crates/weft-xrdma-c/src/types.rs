@@ -135,7 +135,7 @@ pub struct xrdma_channel_state {
     /// Number of changes between RDMA and TCP.
     pub switches: u64,
     /// Number of frames retransmitted after a change between RDMA and TCP.
-    pub repeats: u64,
+    pub frames_retransmitted: u64,
     /// Number of receive requests posted late because memory was short.
     pub starved: u64,
     /// Bytes of registered memory that the channel holds for receiving.

@@ -271,7 +271,7 @@ impl Reports {
             None,
             sent,
         )?;
-        let repeats = all().flat_map(|(labels, of)| {
+        let retransmits = all().flat_map(|(labels, of)| {
             let causes = [
                 ("overtaken", of.fast_retransmits),
                 ("timeout", of.timeout_retransmits),
@@ -279,7 +279,11 @@ impl Reports {
             ];
             causes.map(|(cause, count)| (with(labels.clone(), "cause", cause), count))
         });
-        out.counters(("weft_retransmits", "Data packets retransmitted, by reason"), None, repeats)?;
+        out.counters(
+            ("weft_retransmits", "Data packets retransmitted, by reason"),
+            None,
+            retransmits,
+        )?;
         let sealed = all().map(|(labels, of)| (labels, of.sealed));
         out.counters(("weft_packets_sealed", "Packets encrypted"), None, sealed)?;
         let not_opened = all().map(|(labels, of)| (labels, of.not_opened));
@@ -303,8 +307,8 @@ impl Reports {
 /// Returns the shortest or the longest round-trip time of all paths, ns.
 fn round_trip<'a>(networks: impl Iterator<Item = &'a NetworkView>, most: bool) -> Option<u64> {
     if most {
-        networks.filter_map(|it| it.rtt_most).max()
+        networks.filter_map(|it| it.rtt_max).max()
     } else {
-        networks.filter_map(|it| it.rtt_least).min()
+        networks.filter_map(|it| it.rtt_min).min()
     }
 }

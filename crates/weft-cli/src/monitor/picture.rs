@@ -32,7 +32,7 @@ pub(super) struct Pair {
     /// 99th percentile of the time of calls, ns.
     pub(super) p99: Option<u64>,
     /// The share of sent packets that were retransmissions; `None` if the device is not Weft's.
-    pub(super) repeats: Option<f64>,
+    pub(super) retransmitted: Option<f64>,
     /// `true` if the host of the first end does not answer the monitor.
     pub(super) is_stale: bool,
 }
@@ -255,7 +255,7 @@ fn sum(seen: &[ChannelActivity<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
 fn pair(group: &[&ChannelActivity<'_>]) -> Pair {
     let mut pair = Pair { is_stale: group.iter().all(|it| it.is_stale), ..Pair::default() };
     let mut counted = Counts::default();
-    let (mut sent, mut repeats, mut is_ours) = (0, 0, false);
+    let (mut sent, mut retransmits, mut is_ours) = (0, 0, false);
     for ChannelActivity { channel, counted: own, seconds, .. } in group {
         let record = &channel.record;
         pair.channels += 1;
@@ -270,12 +270,12 @@ fn pair(group: &[&ChannelActivity<'_>]) -> Pair {
         if let Some(network) = &channel.network {
             is_ours = true;
             sent += network.sent;
-            repeats += network.retransmits;
+            retransmits += network.retransmits;
         }
     }
     pair.p50 = counted.calls.quantile(500);
     pair.p99 = counted.calls.quantile(990);
-    pair.repeats = is_ours.then(|| repeats as f64 / sent.max(1) as f64);
+    pair.retransmitted = is_ours.then(|| retransmits as f64 / sent.max(1) as f64);
     pair
 }
 

@@ -19,8 +19,8 @@ pub(super) fn report() -> Report {
         in_flight: 0,
         paths: 1,
         paths_up: 1,
-        rtt_least: Some(1),
-        rtt_most: Some(1),
+        rtt_min: Some(1),
+        rtt_max: Some(1),
         path_list: Vec::new(),
     };
     let channel = ChannelView {

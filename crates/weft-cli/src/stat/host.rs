@@ -72,8 +72,8 @@ pub(crate) struct NetworkView {
     pub(crate) paths: u64,
     pub(crate) paths_up: u64,
     /// The shortest and the longest smoothed round-trip time of its paths, ns.
-    pub(crate) rtt_least: Option<u64>,
-    pub(crate) rtt_most: Option<u64>,
+    pub(crate) rtt_min: Option<u64>,
+    pub(crate) rtt_max: Option<u64>,
     /// Its paths, if the device reports any.
     pub(crate) path_list: Vec<PathRecord>,
 }
@@ -203,8 +203,8 @@ impl DeviceView {
             in_flight: sum(|it| it.in_flight),
             paths: own.iter().map(|it| it.paths).max().unwrap_or(0),
             paths_up: own.iter().filter(|it| it.paths > 0).map(|it| it.paths_up).min().unwrap_or(0),
-            rtt_least: own.iter().filter_map(|it| it.rtt_least).min(),
-            rtt_most: own.iter().filter_map(|it| it.rtt_most).max(),
+            rtt_min: own.iter().filter_map(|it| it.rtt_min).min(),
+            rtt_max: own.iter().filter_map(|it| it.rtt_max).max(),
             path_list: self.paths.iter().filter(is_of).cloned().collect(),
         })
     }

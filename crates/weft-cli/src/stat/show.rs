@@ -58,7 +58,7 @@ fn channels(host: &Host) -> String {
         Column::number("calls", "calls"),
         Column::number("p50", "p50"),
         Column::number("p99", "p99"),
-        Column::number("repeats", "repeats"),
+        Column::number("retransmits", "retransmits"),
         Column::number("paths", "paths"),
         Column::number("rtt", "rtt"),
         Column::number("memory", "memory"),
@@ -103,7 +103,7 @@ fn row(node: &NodeView, channel: &ChannelView) -> Vec<Cell> {
 
 /// Returns the shortest and the longest round-trip time of a channel's paths.
 fn round_trips(network: &NetworkView) -> Cell {
-    match (network.rtt_least, network.rtt_most) {
+    match (network.rtt_min, network.rtt_max) {
         (Some(least), Some(most)) if least < most => {
             text(&format!("{}..{}", duration(least), duration(most)))
         }

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use weft_perf::Crew;
+use weft_perf::AgentGroup;
 use weft_sim::workload::Workload;
 use weft_sim::world::Session;
 use weft_sim::{Outcome, Report, Scenario, SimSpan, SimTime};
@@ -88,7 +88,7 @@ fn run_once(
     let before = network.counters()?;
     let mut run = Run {
         hosts: agents.iter().map(|_| Host::default()).collect(),
-        wire: Wire::new(Crew::new(agents), scenario.host.handshake),
+        wire: Wire::new(AgentGroup::new(agents), scenario.host.handshake),
         workloads: weft_sim::workloads(scenario, &topology, seed)?,
     };
     let limit = SimTime::EPOCH + SimSpan::from(scenario.run.limit);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weft_perf::Crew;
+use weft_perf::AgentGroup;
 use weft_sim::traffic::{
     ChannelId, ChannelState, Contradiction, MessageId, MessageRecord, Notice, SendRequest, Side,
     Traffic,
@@ -19,7 +19,7 @@ use super::Host;
 /// The agents, and the connections over them.
 #[derive(Debug)]
 pub(super) struct Wire {
-    pub(super) crew: Crew,
+    pub(super) crew: AgentGroup,
     pub(super) traffic: Traffic,
     pub(super) notices: VecDeque<(u32, Notice)>,
     pub(super) contradictions: Vec<Contradiction>,
@@ -38,7 +38,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(mut crew: Crew, handshake: bool) -> Self {
+    pub(super) fn new(mut crew: AgentGroup, handshake: bool) -> Self {
         let (began, hosts) = (crew.now(), crew.agents().len());
         Self {
             crew,

@@ -155,7 +155,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     command.env("WEFT_PATHS", "8").stdout(Stdio::null());
     let client = Running(lab.spawn("h1", &mut command).unwrap());
     let pid: u64 = client.0.id().into();
-    let seen = until("losses and repeats", || {
+    let seen = until("losses and retransmissions", || {
         let seen = folder.json(&["stat"]);
         let network = channel(&seen, pid)?["network"].clone();
         let paths = network["path_list"].as_array()?;
@@ -164,7 +164,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     });
     assert_eq!((&seen["carrier"], &seen["paths"]), (&"network".into(), &8.into()), "{seen}");
     assert_eq!(seen["encrypted"], Value::Bool(true), "{seen}");
-    let (least, most) = (seen["rtt_least"].as_u64().unwrap(), seen["rtt_most"].as_u64().unwrap());
+    let (least, most) = (seen["rtt_min"].as_u64().unwrap(), seen["rtt_max"].as_u64().unwrap());
     assert!(0 < least && least <= most && most < 1_000_000_000, "{seen}");
     assert!(seen["retransmits"].as_u64() < seen["sent"].as_u64(), "{seen}");
     let table = until("paths in the table", || {
@@ -185,8 +185,8 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     let measured = paths["paths"].as_array().unwrap().iter().filter_map(round_trip).count();
     assert!(measured > 1 && paths["retransmits"].as_u64() > Some(0), "{paths}");
     let metrics = monitor.get("/metrics");
-    let repeats = metrics.lines().find(|line| {
+    let retransmits = metrics.lines().find(|line| {
         line.starts_with("weft_retransmits_total") && line.contains(&format!("pid=\"{pid}\""))
     });
-    assert!(repeats.is_some() && metrics.contains("weft_path_rtt_seconds{"), "{metrics}");
+    assert!(retransmits.is_some() && metrics.contains("weft_path_rtt_seconds{"), "{metrics}");
 }

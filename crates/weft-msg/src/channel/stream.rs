@@ -356,7 +356,7 @@ impl Channel {
         for (seq, frame) in self.tx.iter() {
             let header = frame.header(now, low(self.known), Carrier::Stream);
             self.stream.put(&shared.verbs, word(seq, ack), &header, frame);
-            self.stats.repeats += 1;
+            self.stats.frames_retransmitted += 1;
         }
         self.stats.switches += 1;
         shared.note(now, Some(self.peer.gid), NoteKind::Switched(Carrier::Stream));

@@ -25,7 +25,7 @@ pub enum OfferError {
     Device(#[from] DeviceError),
     /// The peer's offer is invalid.
     #[error("the peer's offer has {field} {got}, expected at least {least}")]
-    Senseless {
+    Invalid {
         /// The field.
         field: &'static str,
         /// Its value.
@@ -306,7 +306,7 @@ impl Channel {
 
 fn validate(peer: &ChannelOffer) -> Result<(), OfferError> {
     let least = |field, got: u32, least: u32| {
-        if got < least { Err(OfferError::Senseless { field, got, least }) } else { Ok(()) }
+        if got < least { Err(OfferError::Invalid { field, got, least }) } else { Ok(()) }
     };
     least("depth", peer.depth.into(), 3)?;
     least("ack_frames", peer.ack_frames.into(), 1)?;

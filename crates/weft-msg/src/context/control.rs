@@ -173,7 +173,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Handles the end of a channel's stream. A channel that uses the stream ends with it.
-    pub fn stream_ended(&mut self, now: Instant, id: ChannelId) {
+    pub fn handle_stream_end(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         channel.stream.attached = false;
         if channel.stream.in_use() {

@@ -123,7 +123,7 @@ fn the_end_of_a_stream_in_use_ends_only_its_channel() {
     let [a, _] = traffic.ids;
     network.hosts[0].context.switch(network.now, a, Carrier::Stream).unwrap();
     network.run_for(Duration::from_millis(5));
-    network.hosts[0].context.stream_ended(network.now, a);
+    network.hosts[0].context.handle_stream_end(network.now, a);
     network.run_for(Duration::from_millis(1));
     assert_eq!(network.closed(0, a), Some(CloseReason::StreamBroken));
     assert_eq!(network.closed(0, spare), None);

@@ -135,7 +135,7 @@ fn invalid_offers_are_refused_and_leave_nothing() {
         weft_wire::ChannelOffer { longest: 100, ..offer },
     ] {
         let refused = context.accept(network.now, &wrong);
-        assert!(matches!(refused, Err(OfferError::Senseless { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(OfferError::Invalid { .. })), "{refused:?}");
     }
     assert_eq!(context.channels().count(), 0);
     network.check_no_leaks();

@@ -146,7 +146,7 @@ impl Scene {
             0 => _ = self.context.attach_stream(channel),
             1 => _ = self.context.switch(now, channel, Carrier::Stream),
             2 => _ = self.context.switch(now, channel, Carrier::Rdma),
-            3 => self.context.stream_ended(now, channel),
+            3 => self.context.handle_stream_end(now, channel),
             4 => self.context.request_ack(now, channel),
             5 => self.context.close(now, channel),
             _ => {

@@ -102,7 +102,7 @@ pub struct StdoutError(pub io::Error);
 
 /// Returns `true` if a command failed because the reader of standard output closed it, which is not a failure of the
 /// command.
-pub fn reader_is_gone(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let stdout = error.downcast_ref::<StdoutError>();
     stdout.is_some_and(|error| error.0.kind() == ErrorKind::BrokenPipe)
 }

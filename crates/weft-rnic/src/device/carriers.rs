@@ -50,7 +50,7 @@ impl Carriers {
         self
     }
 
-    pub(super) fn keeping_forgotten(mut self) -> Self {
+    pub(super) fn keeping_ended(mut self) -> Self {
         self.network = self.network.with_ended();
         self
     }
@@ -72,15 +72,15 @@ impl Carriers {
         self.direct.has_messages()
     }
 
-    pub(super) fn hold_link(&mut self, link: LinkId) {
+    pub(super) fn pause_link(&mut self, link: LinkId) {
         self.direct.pause(link);
     }
 
-    pub(super) fn release_link(&mut self, link: LinkId) {
+    pub(super) fn resume_link(&mut self, link: LinkId) {
         self.direct.resume(link);
     }
 
-    pub(super) fn hold_network(&mut self, held: bool) {
+    pub(super) fn set_network_paused(&mut self, held: bool) {
         self.network_held = held;
     }
 

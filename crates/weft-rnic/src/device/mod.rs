@@ -190,10 +190,10 @@ impl Device {
         self
     }
 
-    /// Records the ids of ended connections over the network for [`poll_forgotten`](Self::poll_forgotten).
+    /// Records the ids of ended connections over the network for [`poll_ended`](Self::poll_ended).
     #[must_use]
-    pub fn keeping_forgotten(mut self) -> Self {
-        self.carriers = self.carriers.keeping_forgotten();
+    pub fn keeping_ended(mut self) -> Self {
+        self.carriers = self.carriers.keeping_ended();
         self
     }
 

@@ -23,19 +23,29 @@ impl Device {
     }
 
     /// Classifies a set-up packet ([`weft_transport::Endpoint::classify_setup`]).
-    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+    pub fn classify_setup(
+        &self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> SetupClass {
         self.carriers.network.classify_setup(now, arrival, header)
     }
 
     /// Handles an encrypted packet of an unknown connection ([`weft_transport::Endpoint::handle_unknown_encrypted`]).
-    pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
+    pub fn handle_unknown_encrypted(
+        &mut self,
+        from: SocketAddr,
+        connection: ConnectionId,
+        iv: u32,
+    ) {
         self.carriers.network.handle_unknown_encrypted(from, connection, iv);
     }
 
     /// Returns the next ended connection over the network whose last packet was sent, if
-    /// [`keeping_forgotten`](Self::keeping_forgotten) records them.
+    /// [`keeping_ended`](Self::keeping_ended) records them.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
+    pub fn poll_ended(&mut self) -> Option<EndedConnection> {
         self.carriers.network.poll_ended()
     }
 }

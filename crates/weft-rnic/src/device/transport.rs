@@ -88,19 +88,19 @@ impl Device {
         self.carriers.has_messages_for_links()
     }
 
-    /// Pauses a link that has no room for another packet, until [`release_link`](Self::release_link).
-    pub fn hold_link(&mut self, link: LinkId) {
-        self.carriers.hold_link(link);
+    /// Pauses a link that has no room for another packet, until [`resume_link`](Self::resume_link).
+    pub fn pause_link(&mut self, link: LinkId) {
+        self.carriers.pause_link(link);
     }
 
     /// Resumes a link that has room again.
-    pub fn release_link(&mut self, link: LinkId) {
-        self.carriers.release_link(link);
+    pub fn resume_link(&mut self, link: LinkId) {
+        self.carriers.resume_link(link);
     }
 
     /// Pauses transmission to the network if `held`, as the host's port is full; resumes it otherwise.
-    pub fn hold_network(&mut self, held: bool) {
-        self.carriers.hold_network(held);
+    pub fn set_network_paused(&mut self, held: bool) {
+        self.carriers.set_network_paused(held);
     }
 
     /// Removes a link: its connections fail, and peers are reached over the network again.

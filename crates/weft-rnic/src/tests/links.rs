@@ -105,7 +105,7 @@ fn a_request_of_one_packet_is_transmitted_in_the_call_that_posts_it() {
     let (mut network, a, _) = joined();
     assert!(!is_transmitted_at_once(&mut network, &a, &send(&long)), "two packets");
     let (mut network, a, b) = joined();
-    network.hosts[a.host].device.hold_link(link_to(b.host));
+    network.hosts[a.host].device.pause_link(link_to(b.host));
     assert!(!is_transmitted_at_once(&mut network, &a, &send(&short)), "no room");
     let (mut network, a, _) = joined();
     let foreign = [Sge { lkey: short[0].lkey ^ 1, ..short[0] }];

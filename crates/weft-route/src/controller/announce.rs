@@ -142,7 +142,7 @@ impl Controller {
         loads: &mut [u64],
     ) -> Result<(Vec<JobFlow>, (u32, LinkId)), JobError> {
         let mut rng = seed.child("announce", 0).rng();
-        let limit = self.config.moves.most_percent * 10;
+        let limit = self.config.moves.max_percent * 10;
         let mut chosen = Vec::with_capacity(pairs.len());
         let mut fullest = (0, LinkId(0));
         let mut candidates = Candidates::default();

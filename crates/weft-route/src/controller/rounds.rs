@@ -79,7 +79,7 @@ impl Controller {
         for suspect in self.suspects.top(link, index, &self.fabric) {
             let loads = Estimate { telemetry: &self.telemetry, index, expected };
             let load = per_mille(loads.load(link).unwrap_or(0), &self.fabric, link);
-            let is_enough = moved > 0 && load <= self.config.moves.most_percent * 10;
+            let is_enough = moved > 0 && load <= self.config.moves.max_percent * 10;
             if is_enough || moved == self.config.per_round || failed == self.config.per_round {
                 break;
             }

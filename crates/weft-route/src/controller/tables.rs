@@ -198,7 +198,7 @@ impl Controller {
         let index = self.telemetry.index(decided).saturating_sub(1);
         let no_changes = BTreeMap::new();
         let loads = Estimate { telemetry: &self.telemetry, index, expected: &no_changes };
-        let limit = before.max(self.config.moves.most_percent * 10);
+        let limit = before.max(self.config.moves.max_percent * 10);
         let gaining = changes.iter().filter(|(_, change)| **change > 0);
         let worst = gaining
             .filter_map(|(&link, &change)| {

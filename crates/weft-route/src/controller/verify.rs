@@ -64,7 +64,7 @@ impl Controller {
         let fullest =
             gaining.map(|&(link, _)| (per_mille(load(link), &self.fabric, link), link)).max();
         let (full, link) = fullest.unwrap_or((0, from));
-        let limit = it.before.max(self.config.moves.most_percent * 10);
+        let limit = it.before.max(self.config.moves.max_percent * 10);
         if full > limit {
             return Verification::Worse(format!(
                 "{} is {} per mille full, {} was {} before",

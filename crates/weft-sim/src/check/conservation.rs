@@ -11,11 +11,13 @@ pub(super) struct Check;
 impl Observer for Check {
     fn violations(&self, network: &Network) -> Vec<String> {
         let counters = network.fabric.counters;
-        let entered =
-            counters.injected + counters.duplicated + counters.switch_made + counters.attacker_made;
+        let entered = counters.injected
+            + counters.duplicated
+            + counters.control_sent
+            + counters.attacker_made;
         let lost: u64 = counters.lost.iter().sum();
         let in_flight = network.fabric.packets.live();
-        let left = counters.delivered + counters.switch_taken + lost + in_flight;
+        let left = counters.delivered + counters.control_received + lost + in_flight;
         if entered == left {
             return Vec::new();
         }

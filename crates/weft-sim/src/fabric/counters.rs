@@ -49,11 +49,11 @@ pub struct Counters {
     /// Packets duplicated by faulty links.
     pub duplicated: u64,
     /// Control packets sent by switches.
-    pub switch_made: u64,
+    pub control_sent: u64,
     /// Packets delivered to hosts.
     pub delivered: u64,
     /// Control packets that reached the switch they were addressed to.
-    pub switch_taken: u64,
+    pub control_received: u64,
     /// Packets lost, by [`Loss`].
     pub lost: [u64; Loss::ALL.len()],
     /// Packets sent by an attacker.

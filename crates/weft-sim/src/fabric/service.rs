@@ -28,7 +28,7 @@ impl Fabric {
             Fate::Forward(link) => self.put(now, link, hop, events),
             Fate::Hold => {}
             Fate::Take => {
-                self.counters.switch_taken += 1;
+                self.counters.control_received += 1;
                 self.packets.remove(hop.packet());
             }
         }
@@ -75,7 +75,7 @@ impl Fabric {
 
     /// Creates a control packet with a label at a switch, addressed to `to`.
     fn control_packet(&mut self, at: NodeId, to: NodeId, slot: PacketSlot, label: Label) -> Hop {
-        self.counters.switch_made += 1;
+        self.counters.control_sent += 1;
         let tuple = nic::five_tuple(slot.source, to, slot.source_port);
         let packet = self.packets.insert(slot);
         self.labels.set(packet, label);

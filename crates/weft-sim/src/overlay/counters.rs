@@ -9,7 +9,7 @@ pub struct TenantCounters {
     /// Frames sent, including retransmissions and frames without payload.
     pub frames_sent: u64,
     /// Frames with retransmitted bytes.
-    pub frames_again: u64,
+    pub frames_retransmitted: u64,
     /// Timeouts of flows that received no ACK.
     pub timeouts: u64,
     /// Frames received; each part of a frame that was segmented on the way counts.
@@ -17,7 +17,7 @@ pub struct TenantCounters {
     /// New bytes of flows.
     pub bytes_received: u64,
     /// Bytes of flows that had been received before.
-    pub bytes_again: u64,
+    pub bytes_duplicate: u64,
     /// Frames that arrived after a later one; counted while no frame arrived as plain VXLAN.
     pub late: u64,
     /// Frames that arrived twice; counted while no frame arrived as plain VXLAN.
@@ -82,22 +82,22 @@ fn add_switch(all: &mut SwitchCounters, one: &SwitchCounters) {
 fn add_tenants(all: &mut TenantCounters, one: &TenantCounters) {
     let TenantCounters {
         frames_sent,
-        frames_again,
+        frames_retransmitted,
         timeouts,
         frames_received,
         bytes_received,
-        bytes_again,
+        bytes_duplicate,
         late,
         twice,
         damaged,
         strays,
     } = one;
     all.frames_sent += frames_sent;
-    all.frames_again += frames_again;
+    all.frames_retransmitted += frames_retransmitted;
     all.timeouts += timeouts;
     all.frames_received += frames_received;
     all.bytes_received += bytes_received;
-    all.bytes_again += bytes_again;
+    all.bytes_duplicate += bytes_duplicate;
     all.late += late;
     all.twice += twice;
     all.damaged += damaged;

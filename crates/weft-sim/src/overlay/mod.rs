@@ -204,7 +204,7 @@ impl Vtep {
         match flow.on_frame(now, &segment, body, &self.limits) {
             Outcome::Data(fresh) => {
                 self.counters.bytes_received += fresh;
-                self.counters.bytes_again += body.len() as u64 - fresh;
+                self.counters.bytes_duplicate += body.len() as u64 - fresh;
                 self.events.push_back(VtepEvent::Received { channel, side });
             }
             Outcome::Ack => {
@@ -222,7 +222,7 @@ impl Vtep {
 
     /// Passes the tenants' frames to the switch, no more than can leave soon; returns their number.
     fn take_frames(&mut self, now: Instant) -> usize {
-        let room = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send());
+        let room = PACKETS_A_TURN.saturating_sub(self.switch.ready_connections());
         let (max_frames, mut taken) = (room.max(MIN_FRAMES), 0);
         while taken < max_frames
             && let Some(channel) = self.ready.pop_front()
@@ -236,7 +236,7 @@ impl Vtep {
             make_ready(&mut self.ready, flow);
             set_timer(&mut self.timers, flow, &self.limits);
             self.counters.frames_sent += 1;
-            self.counters.frames_again += u64::from(is_retransmission);
+            self.counters.frames_retransmitted += u64::from(is_retransmission);
             let (port, len) = (flow.port, frame.len());
             let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
             let head =

@@ -67,11 +67,11 @@ pub struct NetworkReport {
     /// Packets that faulty links duplicated.
     pub duplicated: u64,
     /// Control packets that switches sent to each other.
-    pub switch_made: u64,
+    pub control_sent: u64,
     /// Packets delivered to hosts.
     pub delivered: u64,
     /// Control packets that reached their destination switch.
-    pub switch_taken: u64,
+    pub control_received: u64,
     /// Packets in flight when the run ended.
     pub in_flight: u64,
     /// Packets corrupted so that their receivers cannot detect it.
@@ -178,7 +178,7 @@ mod tests {
             Stats { data_sent: 8, fast_retransmits: 1, timeout_retransmits: 1, ..Stats::default() };
         (stats.tail_loss_probes, stats.ecn_marks_reported) = (2, 5);
         let json = serde_json::to_value(TransportReport::from(&stats)).unwrap();
-        assert_eq!((&json["data_sent"], &json["ecn_marks_heard"]), (&8.into(), &5.into()));
+        assert_eq!((&json["data_sent"], &json["ecn_marks_reported"]), (&8.into(), &5.into()));
         assert_eq!(json["retransmit_share"], 0.25, "without tail loss probes");
         assert_eq!(json["refused"]["malformed"], 0);
         assert_eq!(json.get("dropped"), None);

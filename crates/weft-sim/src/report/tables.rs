@@ -274,7 +274,7 @@ impl Report {
         let mut table = Table::new(vec![
             Column::number("pairs", "pairs"),
             Column::number("frames", "frames_sent"),
-            Column::number("again", "frames_again"),
+            Column::number("again", "frames_retransmitted"),
             Column::number("timeouts", "timeouts"),
             Column::number("received", "frames_received"),
             Column::number("late", "late"),
@@ -287,7 +287,7 @@ impl Report {
             table.push(vec![
                 (overlay.pair_ends / 2).into(),
                 overlay.tenants.frames_sent.into(),
-                overlay.tenants.frames_again.into(),
+                overlay.tenants.frames_retransmitted.into(),
                 overlay.tenants.timeouts.into(),
                 overlay.tenants.frames_received.into(),
                 overlay.tenants.late.into(),

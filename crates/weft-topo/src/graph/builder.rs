@@ -112,7 +112,7 @@ impl TopologyBuilder {
     /// Returns the finished network.
     ///
     /// # Errors
-    /// Returns `LonelyHost` if a host has no cable, `LonelySwitch` if a switch reaches no host.
+    /// Returns `UnconnectedHost` if a host has no cable, `UnconnectedSwitch` if a switch reaches no host.
     pub fn build(self) -> Result<Topology, TopologyError> {
         let (first_port, ports) = number_ports(self.nodes, &self.cables);
         let mut topology = Topology {
@@ -126,7 +126,7 @@ impl TopologyBuilder {
             labels: self.labels,
         };
         if let Some(host) = topology.host_ids().find(|&host| topology.ports(host).is_empty()) {
-            return Err(TopologyError::LonelyHost { host: host.0 });
+            return Err(TopologyError::UnconnectedHost { host: host.0 });
         }
         topology.tiers = distances_to_hosts(&topology)?;
         topology.planes = components(&topology);
@@ -172,7 +172,7 @@ fn distances_to_hosts(topology: &Topology) -> Result<Vec<u8>, TopologyError> {
     }
     let unconnected = tiers.iter().position(Option::is_none);
     match unconnected {
-        Some(switch) => Err(TopologyError::LonelySwitch { switch: narrow(switch) }),
+        Some(switch) => Err(TopologyError::UnconnectedSwitch { switch: narrow(switch) }),
         None => Ok(tiers.into_iter().flatten().collect()),
     }
 }
@@ -258,13 +258,13 @@ pub enum TopologyError {
     },
     /// A host has no cable.
     #[error("host {host} has no cable")]
-    LonelyHost {
+    UnconnectedHost {
         /// That host.
         host: u32,
     },
     /// A switch reaches no host.
     #[error("switch {switch} reaches no host")]
-    LonelySwitch {
+    UnconnectedSwitch {
         /// That switch.
         switch: u32,
     },

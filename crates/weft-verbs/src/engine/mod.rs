@@ -174,7 +174,7 @@ impl Host {
         let device = device.map_err(|_| Errno(libc::EINVAL))?;
         // `Links::push` chooses a socket by the peer's address and the path alone.
         let device = device.sharing_host(share).sharing_ports();
-        let device = if is_on { device.keeping_forgotten() } else { device };
+        let device = if is_on { device.keeping_ended() } else { device };
         // A capture shows only packets on the network.
         let captures = std::env::var_os("WEFT_CAPTURE").is_some();
         let neighbours = if neighbours && settings.same_host != Some(false) && !captures {

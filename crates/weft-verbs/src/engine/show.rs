@@ -119,7 +119,7 @@ fn device_record(
         tail_loss_probes: stats.tail_loss_probes,
         spurious_retransmits: stats.spurious_retransmits,
         out_of_order: stats.out_of_order,
-        ecn_marks_heard: stats.ecn_marks_reported,
+        ecn_marks_reported: stats.ecn_marks_reported,
         paths_down: stats.paths_down,
         paths_up: stats.paths_up,
         refused: stats.dropped.iter().sum(),
@@ -150,8 +150,8 @@ fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
         in_flight: flow.in_flight.into(),
         paths: flow.paths.map_or(0, |paths| paths.count().into()),
         paths_up: flow.paths.map_or(0, |paths| paths.up_count().into()),
-        rtt_least: round_trips().min(),
-        rtt_most: round_trips().max(),
+        rtt_min: round_trips().min(),
+        rtt_max: round_trips().max(),
         encrypted: seals.is_sealed(of.id).into(),
     }
 }

@@ -27,7 +27,7 @@ fn groups(rules: &[&str]) -> SecurityGroups {
 }
 
 fn bounded(rules: &[&str], max_connections: usize) -> SecurityGroups {
-    let connections = ConnectionsConfig { most: max_connections, ..ConnectionsConfig::default() };
+    let connections = ConnectionsConfig { max_connections, ..ConnectionsConfig::default() };
     SecurityGroups::new(&[config(rules)], &Sets::new(), connections, (1, 2)).unwrap()
 }
 
@@ -246,11 +246,11 @@ fn later_fragments_pass_after_their_first_fragment() {
         bytes
     };
     let mut groups = groups(&["allow ingress udp to any port 53"]);
-    assert_eq!(evaluate(&mut groups, IN, &part(1, 3), 0), Err(Refusal::NoFirstPart));
+    assert_eq!(evaluate(&mut groups, IN, &part(1, 3), 0), Err(Refusal::NoFirstFragment));
     assert_eq!(evaluate(&mut groups, IN, &part(1, 0), 0), Ok(Pass::Rule(0)));
     assert_eq!(evaluate(&mut groups, IN, &part(1, 3), 59_999), Ok(Pass::Fragment));
-    assert_eq!(evaluate(&mut groups, IN, &part(2, 3), 59_999), Err(Refusal::NoFirstPart));
-    assert_eq!(evaluate(&mut groups, IN, &part(1, 3), 60_000), Err(Refusal::NoFirstPart));
+    assert_eq!(evaluate(&mut groups, IN, &part(2, 3), 59_999), Err(Refusal::NoFirstFragment));
+    assert_eq!(evaluate(&mut groups, IN, &part(1, 3), 60_000), Err(Refusal::NoFirstFragment));
     // As many first fragments as the table keeps.
     for identification in 0..=255 {
         evaluate(&mut groups, IN, &part(identification, 0), 60_000).unwrap();

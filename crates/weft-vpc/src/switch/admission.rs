@@ -8,7 +8,12 @@ use super::{DropCause, Switch};
 
 impl Switch {
     /// Returns the connection or request that a set-up packet refers to ([`weft_transport::Endpoint::classify_setup`]).
-    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+    pub fn classify_setup(
+        &self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> SetupClass {
         self.endpoint.classify_setup(now, arrival, header)
     }
 
@@ -32,7 +37,12 @@ impl Switch {
 
     /// Answers a peer's encrypted packet of a connection that is unknown here, whose packet number ends in `iv`, so
     /// that the peer learns that the connection has ended.
-    pub fn handle_unopened(&mut self, arrival: &Arrival, connection: ConnectionId, iv: u32) {
+    pub fn handle_unknown_encrypted(
+        &mut self,
+        arrival: &Arrival,
+        connection: ConnectionId,
+        iv: u32,
+    ) {
         if !self.hosts.contains(&arrival.from.ip()) {
             return self.counters.drop_frame(DropCause::UnknownPeer);
         }
@@ -42,7 +52,7 @@ impl Switch {
     /// Returns the next connection that has ended and whose last packet has left: its keys are no longer
     /// needed.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
+    pub fn poll_ended(&mut self) -> Option<EndedConnection> {
         self.endpoint.poll_ended()
     }
 }

@@ -12,7 +12,7 @@ weft_units::registry! {
         /// A security group would allow it but has no room for its connection.
         TableFull => "connection_table_full";
         /// It is a later fragment of a packet whose first fragment no security group has passed.
-        NoFirstPart => "no_first_part";
+        NoFirstFragment => "no_first_part";
         /// It exceeds the port's rate limit.
         RateLimited => "rate_limited";
         /// It is for the gateway, and its hop limit is used up.

@@ -84,7 +84,7 @@ impl Gate {
             Ok(_) => Ok(()),
             Err(Refusal::Denied(_)) => Err(DropCause::Denied),
             Err(Refusal::TableFull) => Err(DropCause::TableFull),
-            Err(Refusal::NoFirstPart) => Err(DropCause::NoFirstPart),
+            Err(Refusal::NoFirstFragment) => Err(DropCause::NoFirstFragment),
         }
     }
 

@@ -299,7 +299,7 @@ impl Switch {
 
     /// Returns the number of connections that may have something to send ([`Endpoint::ready_connections`]): while it
     /// is high, frames taken from tenants wait here for that many turns.
-    pub fn wanting_to_send(&self) -> usize {
+    pub fn ready_connections(&self) -> usize {
         self.endpoint.ready_connections()
     }
 

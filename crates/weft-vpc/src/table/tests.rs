@@ -140,7 +140,7 @@ fn the_gateway_is_resolved_and_has_no_place() {
 
 #[test]
 fn the_number_of_learned_addresses_is_bounded() {
-    let mut table = Table::new(TableConfig { most_learned: 100, ..TableConfig::default() });
+    let mut table = Table::new(TableConfig { max_learned: 100, ..TableConfig::default() });
     for index in 0..200_u8 {
         let mac = MacAddr([2, 0, 0, 0, 1, index]);
         learn(&mut table, &arp(1, mac, [10, 0, 1, index], [10, 0, 0, 1]), HERE, at(0));

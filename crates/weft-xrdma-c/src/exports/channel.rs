@@ -170,7 +170,7 @@ pub unsafe extern "C" fn xrdma_channel_status(
             nops: stats.nops,
             probes: stats.probes,
             switches: stats.switches,
-            repeats: stats.repeats,
+            frames_retransmitted: stats.frames_retransmitted,
             starved: stats.starved,
             receive_bytes: now.receive_bytes,
             clock_offset_ns: now.clock_offset.unwrap_or(0),

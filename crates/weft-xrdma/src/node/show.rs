@@ -263,7 +263,7 @@ fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
         nops: stats.nops,
         probes: stats.probes,
         switches: stats.switches,
-        repeats: stats.repeats,
+        frames_retransmitted: stats.frames_retransmitted,
         starved: stats.starved,
         call_time: calls.sum().as_nanos(),
         calls: calls.into(),

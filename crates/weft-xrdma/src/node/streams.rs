@@ -36,10 +36,10 @@ impl Node {
         while self.context.stream_wants_to_read(channel) {
             let Some(stream) = self.streams.get_mut(&channel) else { return };
             match stream.socket.read(&mut bytes) {
-                Ok(0) => return self.stream_ended(channel),
+                Ok(0) => return self.handle_stream_end(channel),
                 Ok(got) => self.context.handle_stream(clock::now(), channel, &bytes[..got]),
                 Err(error) if would_block(&error) => break,
-                Err(_) => return self.stream_ended(channel),
+                Err(_) => return self.handle_stream_end(channel),
             }
         }
         self.write_stream(channel);
@@ -65,7 +65,7 @@ impl Node {
             match stream.socket.write(&stream.unwritten) {
                 Ok(written) => drop(stream.unwritten.drain(..written)),
                 Err(error) if would_block(&error) => break,
-                Err(_) => return self.stream_ended(channel),
+                Err(_) => return self.handle_stream_end(channel),
             }
         }
         let Some(stream) = self.streams.get(&channel) else { return };
@@ -77,9 +77,9 @@ impl Node {
     }
 
     /// Handles a stream that the peer closed or that broke; its channel ends too if the stream carries it.
-    fn stream_ended(&mut self, channel: ChannelId) {
+    fn handle_stream_end(&mut self, channel: ChannelId) {
         self.drop_stream(channel);
-        self.context.stream_ended(clock::now(), channel);
+        self.context.handle_stream_end(clock::now(), channel);
     }
 
     /// Closes the streams of channels that are gone.

@@ -113,7 +113,7 @@ fn pairs(status: &Status, registry: &mut Registry) {
     let up = gauges(registry, "pair_up", "1 if a pair's connection is set up");
     let packets =
         counters(registry, "pair_packets", "Packets sent for a pair, retransmissions included");
-    let repeats = counters(registry, "pair_repeats", "Packets retransmitted for a pair");
+    let retransmits = counters(registry, "pair_retransmits", "Packets retransmitted for a pair");
     let waiting = gauges(registry, "pair_waiting_frames", "Frames of a pair not acknowledged");
     let path_up = gauges(registry, "path_up", "1 if a path is usable");
     let rtt = gauges(registry, "path_rtt_seconds", "Smoothed round trip of a path");
@@ -127,7 +127,7 @@ fn pairs(status: &Status, registry: &mut Registry) {
         ];
         up.get_or_create(&labels).set(f64::from(u8::from(pair.up)));
         packets.get_or_create(&labels).inc_by(pair.packets.0);
-        repeats.get_or_create(&labels).inc_by(pair.packets.1);
+        retransmits.get_or_create(&labels).inc_by(pair.packets.1);
         waiting.get_or_create(&labels).set(pair.waiting as f64);
         for path in &pair.paths {
             let mut labels = labels.clone();

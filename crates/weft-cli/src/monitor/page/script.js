@@ -84,7 +84,7 @@ function cell(from, to, pair) {
     `${rate(pair.messages)} messages/s, ${bytes(pair.bytes)}/s`,
     `${rate(pair.calls)} calls/s: half in ${time(pair.p50)}, 99 % in ${time(pair.p99)}`,
     `${pair.in_flight} frames under way, ${pair.backlog} messages waiting`];
-  if (pair.repeats !== null) lines.push(`${percent(pair.repeats)} of packets sent again`);
+  if (pair.retransmitted !== null) lines.push(`${percent(pair.retransmitted)} of packets retransmitted`);
   if (pair.on_tcp) lines.push(`${pair.on_tcp} on TCP`);
   return make('td', { class: classes.join(' '), title: lines.join('\n') }, `${rate(pair.messages)}/s`,
     make('small', {}, pair.p99 === null ? `${pair.channels} open` : time(pair.p99)));

@@ -290,7 +290,7 @@ impl Host {
             let link = packet.link.expect("packets leave at once over links");
             full = push(link, packet, source, links, neighbours);
         })?;
-        full.into_iter().for_each(|link| device.hold_link(link));
+        full.into_iter().for_each(|link| device.pause_link(link));
         Ok(())
     }
 

@@ -62,9 +62,9 @@ impl Node<Links> for DeviceNode<'_> {
         seals: &mut Seals,
     ) -> usize {
         let Self { device, neighbours, faults, sent, .. } = self;
-        neighbours.with_room_again().for_each(|link| device.release_link(link));
+        neighbours.with_room_again().for_each(|link| device.resume_link(link));
         let room = room.min(links.room(now));
-        device.hold_network(room == 0);
+        device.set_network_paused(room == 0);
         let (mut over_network, mut full) = (0, None);
         // A fault is handled before the device uses more of that memory.
         while over_network < room.max(1)
@@ -78,7 +78,7 @@ impl Node<Links> for DeviceNode<'_> {
             })
         {
             *sent += 1;
-            full.take().into_iter().for_each(|link| device.hold_link(link));
+            full.take().into_iter().for_each(|link| device.pause_link(link));
         }
         neighbours.announce();
         self.has_unsent = over_network >= room;
@@ -87,7 +87,7 @@ impl Node<Links> for DeviceNode<'_> {
 
     #[inline]
     fn poll_ended(&mut self) -> Option<EndedConnection> {
-        self.device.poll_forgotten()
+        self.device.poll_ended()
     }
 
     /// A fault in memory is handled before more packets. Those that were read count as lost: their senders retransmit
@@ -125,7 +125,7 @@ impl<'d> PacketHandler<'d> for DeviceNode<'_> {
     }
 
     fn classify_setup(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
-        self.device.named(now, arrival, header)
+        self.device.classify_setup(now, arrival, header)
     }
 
     fn handle_admission(
@@ -139,7 +139,7 @@ impl<'d> PacketHandler<'d> for DeviceNode<'_> {
     }
 
     fn handle_unknown_encrypted(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
-        self.device.handle_unopened(from, connection, iv);
+        self.device.handle_unknown_encrypted(from, connection, iv);
     }
 }
 

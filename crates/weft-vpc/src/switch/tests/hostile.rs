@@ -134,7 +134,7 @@ fn frames_are_inspected_in_the_order_of_their_flow() {
         }
     }
     assert!(hosts.run(LIMIT, all_released));
-    assert_eq!(dropped(&hosts, 1, DropCause::NoFirstPart), 0);
+    assert_eq!(dropped(&hosts, 1, DropCause::NoFirstFragment), 0);
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 400);
     assert!(hosts.hosts[0].tenants.reads_again > 0, "nothing was late");
 }

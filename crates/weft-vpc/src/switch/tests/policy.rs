@@ -224,7 +224,7 @@ fn frames_that_a_group_refuses_are_counted_by_reason() {
         members: Vec::new(),
         rules: vec!["allow egress udp to any".parse().unwrap()],
     };
-    let no_connections = ConnectionsConfig { most: 0, ..ConnectionsConfig::default() };
+    let no_connections = ConnectionsConfig { max_connections: 0, ..ConnectionsConfig::default() };
     let groups = SecurityGroups::new(&[group], &Sets::new(), no_connections, (1, 2)).unwrap();
     hosts.hosts[0].switch.set_groups(PORT, Some(groups));
     hosts.send(0, PORT, datagram(53, 10));
@@ -240,7 +240,7 @@ fn frames_that_a_group_refuses_are_counted_by_reason() {
     other.extend(between(mac(1), mac(2), EtherType::IPV4, &packet));
     hosts.send(0, PORT, other);
     assert!(all_released(&hosts));
-    let causes = [DropCause::TableFull, DropCause::NoFirstPart, DropCause::Denied];
+    let causes = [DropCause::TableFull, DropCause::NoFirstFragment, DropCause::Denied];
     assert_eq!(causes.map(|cause| dropped(&hosts, 0, cause)), [1, 1, 1]);
 }
 
