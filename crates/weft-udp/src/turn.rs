@@ -61,14 +61,11 @@ impl<A: Application> Node<Sockets> for AgentNode<'_, A> {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { endpoint, application, .. } = self;
-        if endpoint.poll_timeout().is_some_and(|due| due <= now) {
-            endpoint.handle_timeout(now);
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
         }
-        while let Some(event) = endpoint.poll_event() {
-            application.on_event(endpoint, now, event);
-        }
-        application.on_turn(endpoint, now);
+        self.deliver_events(now);
+        self.application.on_turn(self.endpoint, now);
     }
 
     fn poll_transmit(
@@ -98,6 +95,15 @@ impl<A: Application> Node<Sockets> for AgentNode<'_, A> {
     #[inline]
     fn poll_ended(&mut self) -> Option<EndedConnection> {
         self.endpoint.poll_ended()
+    }
+}
+
+impl<A: Application> AgentNode<'_, A> {
+    /// Passes the events of this turn's arrivals and timeouts to the application.
+    fn deliver_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.application.on_event(self.endpoint, now, event);
+        }
     }
 }
 
