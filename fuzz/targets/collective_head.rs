@@ -1,6 +1,6 @@
 #![no_main]
-//! See `weft_fuzz::coll::head`.
+//! See `weft_fuzz::coll::header`.
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = weft_fuzz::coll::head(bytes);
+    let _ = weft_fuzz::coll::header(bytes);
 });

@@ -145,12 +145,12 @@ pub struct MessageLink<'a, V> {
 
 impl<V: Verbs> MessageLink<'_, V> {
     /// Sends a message from registered memory, which is lent to it until it is delivered.
-    fn lend(&mut self, to: ChannelId, head: &[u8], body: &[u8]) -> Result<(), SendError> {
-        let len = u32::try_from(head.len() + body.len()).unwrap_or(u32::MAX);
+    fn lend(&mut self, to: ChannelId, header: &[u8], body: &[u8]) -> Result<(), SendError> {
+        let len = u32::try_from(header.len() + body.len()).unwrap_or(u32::MAX);
         let block = self.context.allocate(len)?;
         let bytes = self.context.bytes_mut(&block);
-        bytes[..head.len()].copy_from_slice(head);
-        bytes[head.len()..head.len() + body.len()].copy_from_slice(body);
+        bytes[..header.len()].copy_from_slice(header);
+        bytes[header.len()..header.len() + body.len()].copy_from_slice(body);
         let slice = Slice { len, ..block.slice() };
         match self.context.send(self.now, to, Payload::Lent(slice)) {
             Ok(number) => {
@@ -173,7 +173,7 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         to: usize,
         _: Channel,
         lane: u64,
-        head: &[u8],
+        header: &[u8],
         body: &[u8],
     ) -> Result<bool, LinkError> {
         let lanes = &self.lanes.peers[to];
@@ -182,16 +182,16 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         }
         let lane = usize::try_from(lane % lanes.len() as u64).expect("fewer than there are");
         let to = lanes[lane];
-        let sent = if head.len() + body.len() <= MAX_COPIED_BYTES {
+        let sent = if header.len() + body.len() <= MAX_COPIED_BYTES {
             let mut scratch = core::mem::take(&mut self.lanes.scratch);
             scratch.clear();
-            scratch.extend_from_slice(head);
+            scratch.extend_from_slice(header);
             scratch.extend_from_slice(body);
             let sent = self.context.send(self.now, to, Payload::Copy(&scratch)).map(drop);
             self.lanes.scratch = scratch;
             sent
         } else {
-            self.lend(to, head, body)
+            self.lend(to, header, body)
         };
         match sent {
             Ok(()) => Ok(true),

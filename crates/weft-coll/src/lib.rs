@@ -11,7 +11,7 @@
 //! | assignment of blocks to channels | `group/assign.rs` |
 //! | a block's steps, sends and reductions | `group/block.rs` |
 //! | arrival and validation of messages | `group/arrive.rs` |
-//! | message ↔ bytes | `head.rs` |
+//! | message ↔ bytes | `header.rs` |
 //! | messages on X-RDMA channels | `lanes.rs` |
 //!
 //! **A block is a collective of its own**: the same piece of every chunk of the schedule. Blocks are
@@ -33,8 +33,8 @@
 //! # struct Queue(VecDeque<Vec<u8>>);
 //! # impl Link for Queue {
 //! #     type Message = Vec<u8>;
-//! #     fn send(&mut self, _: usize, _: Channel, _: u64, head: &[u8], body: &[u8]) -> Result<bool, weft_coll::LinkError> {
-//! #         self.0.push_back([head, body].concat());
+//! #     fn send(&mut self, _: usize, _: Channel, _: u64, header: &[u8], body: &[u8]) -> Result<bool, weft_coll::LinkError> {
+//! #         self.0.push_back([header, body].concat());
 //! #         Ok(true)
 //! #     }
 //! #     fn bytes<'a>(&'a self, message: &'a Vec<u8>) -> &'a [u8] {
@@ -43,7 +43,7 @@
 //! #     fn release(&mut self, _: Vec<u8>) {}
 //! # }
 //!
-//! // `Queue` is a `Link` whose `send` appends the message's head and body to a `VecDeque`.
+//! // `Queue` is a `Link` whose `send` appends the message's header and body to a `VecDeque`.
 //! let config = Config::of(2, Some(Channel::Network));
 //! let mut ranks = [0, 1].map(|rank| (Group::new(rank, config.clone()), Queue::default()));
 //! let (collective, data_type) = (Collective::AllReduce, DataType::U8);
@@ -76,7 +76,7 @@ mod call;
 mod check;
 mod error;
 mod group;
-mod head;
+mod header;
 mod lanes;
 mod link;
 pub mod pattern;
@@ -87,7 +87,7 @@ pub use algorithm::{Algorithm, AlgorithmError};
 pub use call::{Call, Op};
 pub use error::{CallError, Error};
 pub use group::{Channel, Config, Event, Group, Share};
-pub use head::{HEAD, Head, HeadError};
+pub use header::{HEADER_LEN, Header, HeaderError};
 pub use lanes::{GroupEvent, Lanes, MessageLink};
 pub use link::{Link, LinkError};
 pub use weft_plan::collective::{Collective, DataType, Layout};

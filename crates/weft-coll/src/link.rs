@@ -22,7 +22,7 @@ pub trait Link {
     /// A received message, which owns its memory.
     type Message;
 
-    /// Sends a copy of `head` followed by `body` to rank `to`. Returns `false` if there is currently no room.
+    /// Sends a copy of `header` followed by `body` to rank `to`. Returns `false` if there is currently no room.
     /// `lane` is any number; the transport maps it to one of its lanes.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ pub trait Link {
         to: usize,
         channel: Channel,
         lane: u64,
-        head: &[u8],
+        header: &[u8],
         body: &[u8],
     ) -> Result<bool, LinkError>;
 

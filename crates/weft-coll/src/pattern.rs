@@ -76,7 +76,7 @@ pub fn fill(call: &Call, ranks: usize, rank: usize, buffer: &mut [u8]) {
 }
 
 /// Returns the number of elements of a rank's buffer that differ from their expected values after the call.
-pub fn wrong(call: &Call, ranks: usize, rank: usize, buffer: &[u8]) -> u64 {
+pub fn count_mismatches(call: &Call, ranks: usize, rank: usize, buffer: &[u8]) -> u64 {
     let size = call.data_type.size();
     let mut want = [0; 8];
     let is_wrong = |(at, got): (usize, &[u8])| {

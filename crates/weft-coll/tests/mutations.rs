@@ -15,7 +15,7 @@ fn every_header_is_parsed_or_refused() {
         for _ in 0..1 + rng.index(6) {
             bytes[rng.index(64)] = rng.next_u64().to_le_bytes()[0] >> rng.index(8);
         }
-        read += u32::from(properties::head(&bytes[..rng.index(65)]).is_ok());
+        read += u32::from(properties::header(&bytes[..rng.index(65)]).is_ok());
     }
     assert!((1_000..100_000).contains(&read), "{read} were heads");
 }

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters};
 use weft_plan::cluster::Network;
-use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, random_ports};
+use weft_plan::ports::{Entropy, Fabric, Flow, SearchLimits, loads, plan, random_ports};
 use weft_topo::build::LeafSpine;
 use weft_topo::hash::{HashAlgorithm, SwitchHash};
 use weft_topo::{Failures, NodeId};
@@ -71,7 +71,7 @@ fn main() -> Outcome<()> {
     );
     bench.measure_variant(
         "planned",
-        Some(&|fabric, flows| Ok(plan(fabric, flows, Effort::default(), Seed(1))?.ports)),
+        Some(&|fabric, flows| Ok(plan(fabric, flows, SearchLimits::default(), Seed(1))?.ports)),
     )?;
     for draw in 0..draws {
         bench.measure_variant(
@@ -181,7 +181,7 @@ fn table(lab: &Lab, choose: Choose<'_>) -> Outcome<(String, u32)> {
             [source, flow.destination].map(|host| Ipv4Addr::from(network.addresses[host.index()]));
         text += &format!("{source},{destination},{port}\n");
     }
-    Ok((text, loads(&fabric, &flows, &ports).most()))
+    Ok((text, loads(&fabric, &flows, &ports).max()))
 }
 
 /// Returns the lab's fabric for the planner: hosts, leaves and spines have the same numbers.

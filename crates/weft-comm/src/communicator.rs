@@ -8,7 +8,8 @@ use std::os::fd::BorrowedFd;
 use meet::ChannelSetup;
 use rustix::event::{PollFd, PollFlags};
 use weft_coll::{
-    Call, CallError, Collective, Error, Event, Group, GroupEvent, HEAD, Lanes, MessageLink, Share,
+    Call, CallError, Collective, Error, Event, Group, GroupEvent, HEADER_LEN, Lanes, MessageLink,
+    Share,
 };
 use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
@@ -169,7 +170,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.connect_all(addresses, group, until)?;
         if self.options.channels != crate::Channels::Net {
             let config = self.options.config(self.ranks())?;
-            let longest = (config.max_body + HEAD).max(1024);
+            let longest = (config.max_body + HEADER_LEN).max(1024);
             let size = [self.rank(), self.ranks()];
             let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
             self.shared = Some(Shared::open(number, size, longest, rate, until)?);
@@ -365,8 +366,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     }
 
     /// Fails this rank and notifies the others of the reason.
-    pub fn give_up(&mut self, why: &str) {
-        self.group.give_up(why);
+    pub fn abort(&mut self, why: &str) {
+        self.group.abort(why);
         self.advance();
     }
 

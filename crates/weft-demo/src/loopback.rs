@@ -81,7 +81,7 @@ impl Stage for Loopback {
                 paths: vec![PathModel::new(PATH_RATE, ONE_WAY_DELAY); PATHS],
                 seed: Seed(1),
             })?;
-            client.set_server(emulator.server_stand_in());
+            client.set_server(emulator.listen_address());
             Ok((client, emulator))
         };
         let paths_of = |(client, emulator): &mut (Client, Emulator)| {

@@ -54,7 +54,7 @@ impl Stage for Namespaces {
     fn set(&mut self, path: usize, condition: Condition) -> Result<()> {
         let loss = match condition {
             Condition::Lossy => "1%".parse()?,
-            Condition::Healthy | Condition::Dead => weft_lab::Loss::NONE,
+            Condition::Healthy | Condition::Dead => weft_lab::Probability::NONE,
         };
         let black_hole = condition == Condition::Dead;
         let impairment = Impairment { loss, black_hole, ..Impairment::default() };

@@ -18,15 +18,15 @@ struct Figure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    Made(Verdict),
-    LeftOut,
+    Reproduced(Verdict),
+    Skipped,
     Failed,
 }
 
 impl Tally {
     /// Records a reproduced figure. Returns a line with its verdict, and a line for each claim whose outcome
     /// contradicts its file.
-    pub fn made(&mut self, entry: &Entry) -> String {
+    pub fn record_reproduced(&mut self, entry: &Entry) -> String {
         let seconds = entry.recorded.as_ref().and_then(|recorded| recorded.made.seconds);
         let name = entry.figure.name.clone();
         let claims = entry.findings.as_ref().map_or(&[][..], |findings| &findings.claims);
@@ -42,24 +42,24 @@ impl Tally {
             let [left, right] = [left, right].map(|value| number(*value));
             text += &format!("\n  ✗ {claim}: {left}, wanted {comparison} {right}");
         }
-        self.0.push(Figure { name, end: Ending::Made(entry.verdict), seconds });
+        self.0.push(Figure { name, end: Ending::Reproduced(entry.verdict), seconds });
         text
     }
 
     /// Records a figure that the time budget excluded. Returns the line for it.
-    pub fn left_out(&mut self, name: &str) -> String {
-        self.0.push(Figure { name: name.into(), end: Ending::LeftOut, seconds: None });
+    pub fn record_skipped(&mut self, name: &str) -> String {
+        self.0.push(Figure { name: name.into(), end: Ending::Skipped, seconds: None });
         format!("{name}: left out")
     }
 
     /// Records a figure that could not be run.
-    pub fn failed(&mut self, name: &str) {
+    pub fn record_failed(&mut self, name: &str) {
         self.0.push(Figure { name: name.into(), end: Ending::Failed, seconds: None });
     }
 
     /// Returns `true` if no figure failed or is out of date.
-    pub fn is_good(&self) -> bool {
-        let bad = [Ending::Failed, Ending::Made(Verdict::OutOfDate)];
+    pub fn is_success(&self) -> bool {
+        let bad = [Ending::Failed, Ending::Reproduced(Verdict::OutOfDate)];
         !self.0.iter().any(|figure| bad.contains(&figure.end))
     }
 
@@ -83,8 +83,8 @@ impl Tally {
         let seconds = |seconds: f64| Cell::new(format!("{seconds:.1}"), seconds);
         for figure in &self.0 {
             let end = match figure.end {
-                Ending::Made(verdict) => verdict.to_string(),
-                Ending::LeftOut => "left out".into(),
+                Ending::Reproduced(verdict) => verdict.to_string(),
+                Ending::Skipped => "left out".into(),
                 Ending::Failed => "cannot be run".into(),
             };
             let took = figure.seconds.map_or_else(Cell::missing, seconds);

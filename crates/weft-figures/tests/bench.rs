@@ -90,15 +90,15 @@ fn a_tally_has_each_figures_outcome_and_is_not_good_if_one_failed() {
         Entry::new(figure, Some(recorded)).unwrap()
     };
     let mut tally = Tally::default();
-    let good = tally.made(&entry("tally-fig1", 2.0));
+    let good = tally.record_reproduced(&entry("tally-fig1", 2.0));
     assert!(good.starts_with("tally-fig1: differs, 1 of 1 claims as stated, "), "{good}");
-    assert_eq!(tally.left_out("tally-fig2"), "tally-fig2: left out");
-    assert!(tally.is_good());
-    let bad = tally.made(&entry("tally-fig3", 0.5));
+    assert_eq!(tally.record_skipped("tally-fig2"), "tally-fig2: left out");
+    assert!(tally.is_success());
+    let bad = tally.record_reproduced(&entry("tally-fig3", 0.5));
     assert!(bad.starts_with("tally-fig3: out of date, 0 of 1 claims as stated, "), "{bad}");
     assert!(bad.ends_with("\n  \u{2717} fast: 0.5, wanted > 1"), "{bad}");
-    assert!(!tally.is_good());
-    tally.failed("tally-fig4");
+    assert!(!tally.is_success());
+    tally.record_failed("tally-fig4");
     let table = tally.table().to_csv();
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[1].starts_with("tally-fig1,differs,") && lines[4] == "tally-fig4,cannot be run,");

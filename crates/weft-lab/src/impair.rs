@@ -4,7 +4,7 @@
 //! to packets as the sending port put them on the wire. The sending port of a lossy direction splits large segments
 //! first: otherwise one random draw would lose 45 packets at once.
 
-use weft_units::{ByteCount, Loss};
+use weft_units::{ByteCount, Probability};
 
 use crate::build::set_segmentation;
 use crate::fabric::{Fabric, Link, Port};
@@ -30,7 +30,7 @@ pub(crate) fn apply(
         [(&link.near, &old.forward, &new.forward), (&link.far, &old.backward, &new.backward)]
     {
         let random = |impairment: &Impairment| {
-            impairment.loss != Loss::NONE || impairment.mark != Loss::NONE
+            impairment.loss != Probability::NONE || impairment.mark != Probability::NONE
         };
         if offloads && random(old) != random(new) {
             set_segmentation(fabric, port, !random(new))?;
@@ -107,18 +107,18 @@ fn largest_frame(mtu: u16) -> u64 {
 
 fn random_rules(impairment: &Impairment) -> Vec<String> {
     // nft refuses a comparison that is always true.
-    let draw = |loss: Loss| match loss.millionths() {
+    let draw = |loss: Probability| match loss.millionths() {
         1_000_000 => String::new(),
         some => format!("numgen random mod 1000000 < {some}"),
     };
     let mut rules = vec![];
-    if impairment.loss != Loss::NONE {
+    if impairment.loss != Probability::NONE {
         let draw = draw(impairment.loss);
         rules.push(format!("meta protocol ip {draw} counter name @dropped drop"));
         // ICMPv6 carries neighbour discovery, as ARP does for IPv4, and is exempt too.
         rules.push(format!("ip6 nexthdr != icmpv6 {draw} counter name @dropped drop"));
     }
-    if impairment.mark != Loss::NONE {
+    if impairment.mark != Probability::NONE {
         let draw = draw(impairment.mark);
         rules.extend(
             ["ip", "ip6"].map(|ip| {

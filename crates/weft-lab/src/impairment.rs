@@ -1,7 +1,7 @@
 //! The impairment of a link as a value, one direction at a time.
 
 use serde::{Deserialize, Serialize};
-use weft_units::{BitRate, ByteCount, Loss};
+use weft_units::{BitRate, ByteCount, Probability};
 
 /// The impairment of one direction of a link. The default is a healthy link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,9 +9,9 @@ use weft_units::{BitRate, ByteCount, Loss};
 pub struct Impairment {
     /// The probability with which IP packets are lost. ARP and ICMPv6 are exempt: a lost address resolution costs a
     /// second, and no fabric loses it.
-    pub loss: Loss,
+    pub loss: Probability,
     /// The probability with which ECN-capable packets are marked "congestion experienced".
-    pub mark: Loss,
+    pub mark: Probability,
     /// The rate limit, with a drop-tail queue. A burst of 200 us of traffic, at least two full packets, passes without
     /// delay.
     pub rate: Option<BitRate>,

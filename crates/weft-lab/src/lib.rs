@@ -7,11 +7,11 @@
 //! simulator with the same hash makes the same choices.
 //!
 //! ```no_run
-//! use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
+//! use weft_lab::{Direction, Impairment, Lab, LabSpec, Probability};
 //!
 //! let mut lab = Lab::up(&LabSpec { spines: 4, ..LabSpec::named("readme") })?;
 //! let socket = lab.enter("h0", || std::net::UdpSocket::bind("0.0.0.0:0"))??;
-//! let lossy = Impairment { loss: "1%".parse::<Loss>().unwrap(), ..Impairment::default() };
+//! let lossy = Impairment { loss: "1%".parse::<Probability>().unwrap(), ..Impairment::default() };
 //! lab.impair("l0-s1", Direction::Both, &lossy)?;
 //! # drop(socket);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -71,4 +71,4 @@ pub use paths::{Flow, Paths};
 pub use requirements::{Requirement, requirements};
 pub use spec::{LabSpec, Routing};
 pub use state::LinkState;
-pub use weft_units::Loss;
+pub use weft_units::Probability;

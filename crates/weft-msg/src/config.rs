@@ -23,16 +23,16 @@ pub enum ConfigError {
         expected: &'static str,
     },
     /// The value is out of range.
-    #[error("{name} is {got}, expected {least} to {most}")]
+    #[error("{name} is {got}, expected {min} to {max}")]
     OutOfRange {
         /// The parameter.
         name: &'static str,
         /// The given value.
         got: String,
         /// The minimum.
-        least: String,
+        min: String,
         /// The maximum.
-        most: String,
+        max: String,
     },
     /// The parameter is fixed when a context is created.
     #[error("{name} cannot change while the context runs (off-line parameter)")]
@@ -85,9 +85,9 @@ pub struct Parameter {
     /// Its value.
     pub value: String,
     /// The least value, as text.
-    pub least: String,
+    pub min: String,
     /// The greatest value, as text.
-    pub most: String,
+    pub max: String,
     /// `true` if it may change while the context runs.
     pub online: bool,
     /// A description of its effect.
@@ -95,7 +95,7 @@ pub struct Parameter {
 }
 
 macro_rules! parameters {
-    ($($(#[doc = $about:literal])+ $when:ident $name:ident: $kind:ty = $default:expr, $least:expr, $most:expr;)+) => {
+    ($($(#[doc = $about:literal])+ $when:ident $name:ident: $kind:ty = $default:expr, $min:expr, $max:expr;)+) => {
         /// The parameters of a context and its channels.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
@@ -114,8 +114,8 @@ macro_rules! parameters {
                 alloc::vec![$(Parameter {
                     name: stringify!($name),
                     value: self.$name.text(),
-                    least: <$kind as Value>::text($least),
-                    most: <$kind as Value>::text($most),
+                    min: <$kind as Value>::text($min),
+                    max: <$kind as Value>::text($max),
                     online: online!($when),
                     about: concat!($($about),+).trim_ascii_start(),
                 },)+]
@@ -128,7 +128,7 @@ macro_rules! parameters {
             pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
                 match name {
                     $(stringify!($name) => {
-                        self.$name = read(stringify!($name), value, $least, $most)?;
+                        self.$name = read(stringify!($name), value, $min, $max)?;
                     })+
                     _ => {
                         let known = [$(stringify!($name)),+];
@@ -156,7 +156,7 @@ macro_rules! parameters {
             /// # Errors
             /// The first parameter that is out of range.
             pub fn check(&self) -> Result<(), ConfigError> {
-                $(in_range(stringify!($name), self.$name, $least, $most)?;)+
+                $(in_range(stringify!($name), self.$name, $min, $max)?;)+
                 Ok(())
             }
         }
@@ -218,17 +218,17 @@ parameters! {
     online trace_every: u32 = 0, 0, u32::MAX;
 }
 
-fn read<T: Value>(name: &'static str, text: &str, least: T, most: T) -> Result<T, ConfigError> {
+fn read<T: Value>(name: &'static str, text: &str, min: T, max: T) -> Result<T, ConfigError> {
     let malformed = || ConfigError::Malformed { name, got: text.into(), expected: T::EXPECTED };
     let value = T::read(text).ok_or_else(malformed)?;
-    in_range(name, value, least, most)?;
+    in_range(name, value, min, max)?;
     Ok(value)
 }
 
-fn in_range<T: Value>(name: &'static str, value: T, least: T, most: T) -> Result<(), ConfigError> {
-    if value < least || value > most {
-        let (got, least, most) = (value.text(), least.text(), most.text());
-        return Err(ConfigError::OutOfRange { name, got, least, most });
+fn in_range<T: Value>(name: &'static str, value: T, min: T, max: T) -> Result<(), ConfigError> {
+    if value < min || value > max {
+        let (got, min, max) = (value.text(), min.text(), max.text());
+        return Err(ConfigError::OutOfRange { name, got, min, max });
     }
     Ok(())
 }

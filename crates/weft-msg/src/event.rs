@@ -158,12 +158,12 @@ pub enum ProtocolError {
         got: u32,
     },
     /// A message exceeds the limit of this end.
-    #[error("a message of {got} bytes; this end takes {most}")]
+    #[error("a message of {got} bytes; this end takes {max}")]
     TooLong {
         /// Its length in bytes.
         got: u32,
         /// This end's limit in bytes.
-        most: u32,
+        max: u32,
     },
     /// It sent a frame after its close.
     #[error("something came after the close")]
@@ -190,12 +190,12 @@ pub enum SendError {
         waiting: u32,
     },
     /// The message exceeds the peer's limit.
-    #[error("{got} bytes are more than the {most} that the peer takes in a message")]
+    #[error("{got} bytes are more than the {max} that the peer takes in a message")]
     TooLong {
         /// Its length in bytes.
         got: u64,
         /// The peer's limit in bytes.
-        most: u32,
+        max: u32,
     },
     /// The memory cache is exhausted.
     #[error(transparent)]

@@ -15,7 +15,7 @@ pub struct Note {
     /// The channel and its peer; `None` for an event of the context.
     pub channel: Option<(ChannelId, Ipv6Addr)>,
     /// The event.
-    pub what: NoteKind,
+    pub kind: NoteKind,
 }
 
 /// The kind of a recorded event.
@@ -52,11 +52,11 @@ impl Journal {
     /// Records a note, unless it is a slow operation and its channel has another within [`Self::SLOW_INTERVAL`].
     pub(crate) fn note(&mut self, note: Note) {
         let is_slow =
-            |what: NoteKind| matches!(what, NoteKind::SlowCall(_) | NoteKind::SlowPoll(_));
+            |kind: NoteKind| matches!(kind, NoteKind::SlowCall(_) | NoteKind::SlowPoll(_));
         let is_recent = |other: &&Note| note.at.since(other.at) < Self::SLOW_INTERVAL;
         let mut before = self.notes.iter().rev().take_while(is_recent);
-        if is_slow(note.what)
-            && before.any(|other| is_slow(other.what) && other.channel == note.channel)
+        if is_slow(note.kind)
+            && before.any(|other| is_slow(other.kind) && other.channel == note.channel)
         {
             return;
         }
@@ -89,11 +89,11 @@ mod tests {
     fn the_last_notes_are_kept_with_their_numbers_and_slow_ones_do_not_push_them_out() {
         let mut journal = Journal::default();
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let opened = |millis: u64| Note { at: at(millis), channel: None, what: NoteKind::Opened };
+        let opened = |millis: u64| Note { at: at(millis), channel: None, kind: NoteKind::Opened };
         let slow = |millis: u64| Note {
             at: at(millis),
             channel: None,
-            what: NoteKind::SlowPoll(Duration::from_millis(20)),
+            kind: NoteKind::SlowPoll(Duration::from_millis(20)),
         };
         for millis in 0..2500 {
             journal.note(slow(millis));

@@ -69,7 +69,7 @@ pub struct ChannelStatus {
     /// Number of large messages being fetched.
     pub fetching: u32,
     /// Number of requests that wait for the peer's response.
-    pub asked: u32,
+    pub pending_calls: u32,
     /// Number of requests that wait for this end's response.
     pub to_answer: u32,
     /// Bytes of registered memory in its receive requests.

@@ -206,7 +206,7 @@ fn main() -> ExitCode {
     print_quantiles("a path's death", measured.iter().map(|it| it.death).collect());
     print_quantiles("nothing", measured.iter().map(|it| it.nothing).collect());
     println!(
-        "  paths down {}, up {}; repeats: fast {}, timeout {}, needless {}",
+        "  paths down {}, up {}; retransmits: fast {}, timeout {}, needless {}",
         stats.paths_down,
         stats.paths_up,
         stats.fast_retransmits,

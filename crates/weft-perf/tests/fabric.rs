@@ -50,7 +50,7 @@ fn through_with(config: ClientConfig, paths: Vec<PathModel>) -> (Client, Emulato
         seed: Seed(7),
     })
     .unwrap();
-    client.set_server(emulator.server_stand_in());
+    client.set_server(emulator.listen_address());
     (client, emulator)
 }
 

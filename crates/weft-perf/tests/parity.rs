@@ -84,7 +84,7 @@ impl Workload for Script {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => {
                 self.phases += 1;

@@ -14,7 +14,9 @@ mod process;
 use std::process::{Command, ExitCode};
 
 use weft_plan::cluster::Network;
-use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, random_ports, switch_hashes};
+use weft_plan::ports::{
+    Entropy, Fabric, Flow, SearchLimits, loads, plan, random_ports, switch_hashes,
+};
 use weft_testkit::{figure_row, json};
 use weft_topo::build::{FatTree, Hpn, Rail, TopologyConfig};
 use weft_topo::hash::HashAlgorithm;
@@ -100,12 +102,13 @@ fn run(row: &Row) {
     let start = process::process_cpu_nanos();
     let fabric = Fabric::new(&network, &Failures::none(), Entropy::default()).expect("it fits");
     let routed = process::process_cpu_nanos();
-    let plan = plan(&fabric, &flows, Effort::default(), Seed(1)).expect("every flow has a way");
+    let plan =
+        plan(&fabric, &flows, SearchLimits::default(), Seed(1)).expect("every flow has a way");
     let planned = process::process_cpu_nanos();
     let megabytes = process::peak_resident_bytes() / 1_000_000;
     let random = loads(&fabric, &flows, &random_ports(&fabric, flows.len(), Seed(1)));
     let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
-    let (busiest, random) = (loads(&fabric, &flows, &plan.ports).most(), random.most());
+    let (busiest, random) = (loads(&fabric, &flows, &plan.ports).max(), random.max());
     let figures = json!({
         "GPUs": row.name, "hash": row.hash.name(), "flows": flows.len(), "bound": plan.bound.flows, "planned": busiest,
         "of_bound": f64::from(busiest) / f64::from(plan.bound.flows), "random": random, "seconds": seconds(routed, planned), "megabytes": megabytes,

@@ -14,7 +14,7 @@
 //! use std::collections::BTreeMap;
 //!
 //! use weft_plan::cluster::Network;
-//! use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, switch_hashes};
+//! use weft_plan::ports::{SearchLimits, Entropy, Fabric, Flow, loads, plan, switch_hashes};
 //! use weft_topo::build::LeafSpine;
 //! use weft_topo::hash::HashAlgorithm;
 //! use weft_topo::{Failures, NodeId};
@@ -35,7 +35,7 @@
 //! };
 //! let flows: Vec<Flow> = (0..8).map(flow).collect();
 //! let fabric = Fabric::new(&network, &Failures::none(), Entropy::default())?;
-//! let plan = plan(&fabric, &flows, Effort::default(), Seed(1))?;
+//! let plan = plan(&fabric, &flows, SearchLimits::default(), Seed(1))?;
 //!
 //! // With these source ports no two of them share a link.
 //! assert_eq!(loads(&fabric, &flows, &plan.ports).alone, 8);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use weft_lab::{Lab, LabSpec, enter};
 use weft_plan::cluster::Network;
-use weft_plan::ports::{Effort, Entropy, Fabric, Flow, bound, loads, plan};
+use weft_plan::ports::{Entropy, Fabric, Flow, SearchLimits, bound, loads, plan};
 use weft_testkit::{HASH_SEED, lab_is_missing};
 use weft_topo::build::LeafSpine;
 use weft_topo::hash::{HashAlgorithm, SwitchHash};
@@ -174,7 +174,7 @@ fn one_round(
         .filter(|&(a, b)| leaf_of(a) != leaf_of(b))
         .flat_map(|(a, b)| [Flow { first: topology.ports(a)[0], destination: b }; FLOWS])
         .collect();
-    let plan = plan(&fabric, &flows, Effort::default(), seed).unwrap();
+    let plan = plan(&fabric, &flows, SearchLimits::default(), seed).unwrap();
     let expected: BTreeMap<Key, u32> = flows
         .iter()
         .zip(&plan.ports)
@@ -196,7 +196,7 @@ fn one_round(
     }
     let mut on_spine = [0; SPINES as usize];
     seen.values().flatten().for_each(|&spine| on_spine[spine as usize] += 1);
-    let planned = loads(&fabric, &flows, &plan.ports).most();
+    let planned = loads(&fabric, &flows, &plan.ports).max();
     println!(
         "protocol {protocol}: {} flows, by spine {on_spine:?}; busiest link {planned}, at least {}",
         flows.len(),

@@ -131,7 +131,7 @@ impl Node {
 
     /// Cancels a request: its response is dropped.
     fn forget(&self, py: Python<'_>, of: u64, request: u64) -> PyResult<()> {
-        self.with(py, |state| state.node.context().forget(channel(of), request))
+        self.with(py, |state| state.node.context().cancel(channel(of), request))
     }
 
     /// Closes a channel; "closed" follows.
@@ -245,7 +245,7 @@ impl Node {
                 ("in_flight", status.in_flight.into()),
                 ("depth", status.depth.into()),
                 ("backlog", status.backlog.into()),
-                ("asked", status.asked.into()),
+                ("asked", status.pending_calls.into()),
                 ("receive_bytes", count(status.receive_bytes)),
                 ("clock_offset_ns", status.clock_offset.unwrap_or(0)),
                 ("on_tcp", (status.carrier == Carrier::Stream).into()),

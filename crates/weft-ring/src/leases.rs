@@ -1,6 +1,6 @@
 //! The memory that two neighbours grant each other for direct access, in shared memory: for each
 //! direction a table that the lender writes, and a word with which the borrower marks that it is at
-//! work. The lender recalls an entry by clearing its serial number, and then waits until a borrower
+//! work. The lender revokes an entry by clearing its serial number, and then waits until a borrower
 //! that may have seen it is done. Neither trusts the other: a dishonest lender exposes only its own
 //! memory, and a dishonest borrower could write there anyway: neighbours may trace each other.
 
@@ -56,7 +56,7 @@ const fn at(entry: usize) -> usize {
 
 /// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lent {
+pub struct LeaseKey {
     /// The lender's id of the connection.
     pub connection: u32,
     /// The region's key.
@@ -86,7 +86,7 @@ pub struct Terms {
 #[derive(Debug)]
 pub struct Lender<M = Mapped> {
     table: M,
-    entries: Vec<Option<Lent>>,
+    entries: Vec<Option<LeaseKey>>,
     given: u32,
 }
 
@@ -99,7 +99,7 @@ impl<M: LeaseMemory> Lender<M> {
     /// Lends a region, unless it is lent already or the table is full. If it is full, the borrower
     /// is not notified, and its requests take the usual path.
     pub fn lend(&mut self, connection: u32, terms: &Terms) {
-        let lent = Lent { connection, key: terms.key };
+        let lent = LeaseKey { connection, key: terms.key };
         if self.entries.contains(&Some(lent)) {
             return;
         }
@@ -129,17 +129,17 @@ impl<M: LeaseMemory> Lender<M> {
         table.word(GIVEN).store(self.given, Ordering::Release);
     }
 
-    /// Recalls the leases for which `selects` returns `true`, and returns when no borrower is using them. `is_gone`
+    /// Revokes the leases for which `selects` returns `true`, and returns when no borrower is using them. `is_gone`
     /// returns `true` if the borrower has exited; it is called in a loop and should yield the processor.
-    pub fn recall(&mut self, selects: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
-        let mut recalled = false;
+    pub fn revoke(&mut self, selects: impl Fn(&LeaseKey) -> bool, is_gone: impl Fn() -> bool) {
+        let mut revoked = false;
         for (entry, lent) in self.entries.iter_mut().enumerate() {
             if lent.take_if(|lent| selects(lent)).is_some() {
                 serial_word(&self.table, entry).store(0, Ordering::SeqCst);
-                recalled = true;
+                revoked = true;
             }
         }
-        if recalled {
+        if revoked {
             self.wait(is_gone);
         }
     }
@@ -204,9 +204,9 @@ impl<M: LeaseMemory> Borrower<M> {
         }
     }
 
-    /// Runs `work` if the lease of this number is still valid; a lender that recalls it waits for the end of `work`.
+    /// Runs `work` if the lease of this number is still valid; a lender that revokes it waits for the end of `work`.
     /// Returns the result of `work`, or `false` if the lease is not valid.
-    pub fn work(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
+    pub fn with_lease(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
         let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
         let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES);
         let Some(entry) = entry else { return false };
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_passed_on_once_and_valid_until_it_is_recalled() {
+    fn a_lease_is_passed_on_once_and_valid_until_it_is_revoked() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let connection = 5;
@@ -256,28 +256,28 @@ mod tests {
         let [(seven, first), (eight, second)] = new_leases(&mut borrower)[..] else { panic!() };
         assert_eq!((first, second), (lease(7), lease(8)));
         assert_eq!(new_leases(&mut borrower), []);
-        assert!(borrower.work(seven, || true) && !borrower.work(seven, || false));
-        lender.recall(|lent| lent.key == 7, || panic!("nobody is at work"));
-        assert!(!borrower.work(seven, || panic!("it was recalled")));
-        assert!(borrower.work(eight, || true));
+        assert!(borrower.with_lease(seven, || true) && !borrower.with_lease(seven, || false));
+        lender.revoke(|lent| lent.key == 7, || panic!("nobody is at work"));
+        assert!(!borrower.with_lease(seven, || panic!("it was revoked")));
+        assert!(borrower.with_lease(eight, || true));
         lender.lend(connection, &lease(9));
-        assert!(!borrower.work(seven, || panic!("its place has another")));
+        assert!(!borrower.with_lease(seven, || panic!("its place has another")));
         let [(nine, _)] = new_leases(&mut borrower)[..] else { panic!() };
-        assert!(borrower.work(nine, || true));
+        assert!(borrower.with_lease(nine, || true));
         for nonsense in [0, 1, nine ^ 1, nine | 1 << 20, u64::MAX] {
-            assert!(!borrower.work(nonsense, || panic!("{nonsense} was never given")));
+            assert!(!borrower.with_lease(nonsense, || panic!("{nonsense} was never given")));
         }
         drop(heap);
     }
 
     #[test]
-    fn a_table_has_a_fixed_number_of_entries_and_reuses_recalled_ones() {
+    fn a_table_has_a_fixed_number_of_entries_and_reuses_revoked_ones() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let entries = u32::try_from(ENTRIES).unwrap();
         (0..entries + 2).for_each(|key| lender.lend(5, &lease(key)));
         assert_eq!(new_leases(&mut borrower).len(), ENTRIES);
-        lender.recall(|lent| lent.connection == 5, || false);
+        lender.revoke(|lent| lent.connection == 5, || false);
         (0..entries).for_each(|key| lender.lend(6, &lease(key)));
         assert_eq!(new_leases(&mut borrower).len(), ENTRIES);
         drop(heap);
@@ -285,7 +285,7 @@ mod tests {
 
     /// The lender waits for a borrower that is at work, unless the borrower has exited.
     #[test]
-    fn nobody_is_at_work_with_what_was_recalled() {
+    fn nobody_is_at_work_with_what_was_revoked() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let lent = AtomicBool::new(false);
@@ -297,7 +297,7 @@ mod tests {
                 while !over.load(Ordering::Relaxed) {
                     last = new_leases(&mut borrower).last().map(|lease| lease.0).or(last);
                     let Some(number) = last else { continue };
-                    borrower.work(number, || {
+                    borrower.with_lease(number, || {
                         (0..20).for_each(|_| assert!(lent.load(Ordering::Relaxed)));
                         true
                     });
@@ -307,7 +307,7 @@ mod tests {
                 lent.store(true, Ordering::SeqCst);
                 lender.lend(5, &lease(7));
                 (0..20).for_each(|_| core::hint::spin_loop());
-                lender.recall(
+                lender.revoke(
                     |_| true,
                     || {
                         std::thread::yield_now();
@@ -320,7 +320,7 @@ mod tests {
         });
         lender.lend(5, &lease(7));
         table.word(AT_WORK).store(1, Ordering::Relaxed);
-        lender.recall(|_| true, || true);
+        lender.revoke(|_| true, || true);
         drop(heap);
     }
 }

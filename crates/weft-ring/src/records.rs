@@ -42,7 +42,7 @@ const SKIP: u32 = u32::MAX;
 
 /// The other process violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
+pub struct ProtocolViolation;
 
 /// Memory of a ring: initially zero, [`RING_BYTES`] long in production. The models' rings are a few
 /// records long.
@@ -50,7 +50,7 @@ pub trait RecordMemory: Memory + Clone {
     /// Bytes of records.
     const CAPACITY: u64 = CAPACITY;
     /// Bytes of the longest record.
-    const LONGEST: usize = MAX_RECORD;
+    const MAX_RECORD_BYTES: usize = MAX_RECORD;
 }
 
 impl RecordMemory for Mapped {}
@@ -129,8 +129,9 @@ impl<M: RecordMemory> Writer<M> {
     ///
     /// # Errors
     /// The reader's position is beyond the written records.
-    pub fn has_room(&mut self) -> Result<bool, Broken> {
-        let room = self.fits(M::LONGEST) || self.load_read_position()?.fits(M::LONGEST);
+    pub fn has_room(&mut self) -> Result<bool, ProtocolViolation> {
+        let room =
+            self.fits(M::MAX_RECORD_BYTES) || self.load_read_position()?.fits(M::MAX_RECORD_BYTES);
         if self.waits == room {
             self.waits = !room;
             self.memory.word(FULL).store(self.waits.into(), Ordering::Relaxed);
@@ -158,7 +159,7 @@ impl<M: RecordMemory> Writer<M> {
     /// [`has_room`](Self::has_room) first.
     pub fn write(&mut self, len: usize, lay: impl FnOnce(&mut Room<M>)) {
         let len = len.next_multiple_of(ALIGN);
-        assert!(len <= M::LONGEST && self.fits(len), "a record's size");
+        assert!(len <= M::MAX_RECORD_BYTES && self.fits(len), "a record's size");
         let (position, skipped) = self.place(len);
         let next = position + len as u64;
         size_word(&self.memory, next).store(0, Ordering::Relaxed);
@@ -180,10 +181,10 @@ impl<M: RecordMemory> Writer<M> {
     }
 
     /// Loads the reader's position.
-    fn load_read_position(&mut self) -> Result<&Self, Broken> {
+    fn load_read_position(&mut self) -> Result<&Self, ProtocolViolation> {
         let read = self.memory.long(READ).load(Ordering::Acquire);
         if read < self.read || read > self.written {
-            return Err(Broken);
+            return Err(ProtocolViolation);
         }
         self.read = read;
         Ok(self)
@@ -243,22 +244,22 @@ impl<M: RecordMemory> Reader<M> {
         Self { memory, read: 0 }
     }
 
-    /// Returns the bytes passed so far, with those skipped at the ring's end. For tests and fuzz
+    /// Returns the bytes released so far, with those skipped at the ring's end. For tests and fuzz
     /// targets.
     #[doc(hidden)]
-    pub const fn passed(&self) -> u64 {
+    pub const fn released(&self) -> u64 {
         self.read
     }
 
-    /// Returns the next record, if there is one. It stays there until it is [passed](Self::pass).
+    /// Returns the next record, if there is one. It stays there until it is [released](Self::release).
     ///
     /// # Errors
     /// The writer wrote an invalid record.
-    pub fn peek(&mut self) -> Result<Option<Unread<M>>, Broken> {
+    pub fn peek(&mut self) -> Result<Option<Unread<M>>, ProtocolViolation> {
         let mut size = size_word(&self.memory, self.read).load(Ordering::Acquire);
         if size == SKIP {
             if self.read.is_multiple_of(M::CAPACITY) {
-                return Err(Broken);
+                return Err(ProtocolViolation);
             }
             self.read = self.read.next_multiple_of(M::CAPACITY);
             size = size_word(&self.memory, self.read).load(Ordering::Acquire);
@@ -268,15 +269,15 @@ impl<M: RecordMemory> Reader<M> {
             return Ok(None);
         }
         let to_end = M::CAPACITY - self.read % M::CAPACITY;
-        if len > M::LONGEST || !len.is_multiple_of(ALIGN) || u64::from(size) > to_end {
-            return Err(Broken);
+        if len > M::MAX_RECORD_BYTES || !len.is_multiple_of(ALIGN) || u64::from(size) > to_end {
+            return Err(ProtocolViolation);
         }
         let start = offset::<M>(self.read);
         Ok(Some(Unread { memory: self.memory.clone(), start, len }))
     }
 
     /// Releases the peeked record. `len` is its length, bytes.
-    pub fn pass(&mut self, len: usize) {
+    pub fn release(&mut self, len: usize) {
         self.read += len as u64;
         self.memory.long(READ).store(self.read, Ordering::Release);
     }
@@ -336,7 +337,7 @@ mod tests {
         let record = reader.peek().unwrap()?;
         let mut out = vec![0; MAX_RECORD];
         let len = record.copy_to(&mut out);
-        reader.pass(record.len());
+        reader.release(record.len());
         Some(out[4..len].to_vec())
     }
 
@@ -429,17 +430,17 @@ mod tests {
         for size in [4, 65, u32::try_from(MAX_RECORD).unwrap() + 64, 1 << 31, SKIP] {
             let mut ring = ring();
             size_word(&ring.reader.memory, 0).store(size, Ordering::Relaxed);
-            assert_eq!(ring.reader.peek().map(drop), Err(Broken), "{size}");
+            assert_eq!(ring.reader.peek().map(drop), Err(ProtocolViolation), "{size}");
         }
         let mut ring = ring();
         ring.reader.read = CAPACITY - 64;
         size_word(&ring.reader.memory, CAPACITY - 64).store(128, Ordering::Relaxed);
-        assert_eq!(ring.reader.peek().map(drop), Err(Broken), "past the end");
+        assert_eq!(ring.reader.peek().map(drop), Err(ProtocolViolation), "past the end");
         for read in [8, u64::MAX] {
             ring.reader.memory.long(READ).store(read, Ordering::Relaxed);
             assert_eq!(
                 ring.writer.load_read_position().map(drop),
-                Err(Broken),
+                Err(ProtocolViolation),
                 "{read} were never written"
             );
         }

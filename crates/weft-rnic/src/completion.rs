@@ -231,7 +231,7 @@ impl Completions {
     }
 
     /// Removes the completions of a queue pair that no longer exists.
-    pub fn forget(&mut self, qp: QueuePairNumber) {
+    pub fn discard(&mut self, qp: QueuePairNumber) {
         self.entries.retain(|completion| completion.qp != qp);
     }
 }

@@ -1,5 +1,5 @@
 //! Leases of memory, and the notifications of their borrowers. The device's owner passes both between the devices of its host;
-//! `device/leases.rs` grants, recalls and uses leases.
+//! `device/leases.rs` grants, revokes and uses leases.
 
 use weft_transport::{ConnectionId, LinkId};
 
@@ -35,7 +35,7 @@ pub struct LeaseId {
 
 /// A notification for borrowers of the device's memory, which the device's owner delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leasing {
+pub enum LeaseEvent {
     /// The peer at the other end of a link gets a lease.
     Granted {
         /// The link.
@@ -47,8 +47,8 @@ pub enum Leasing {
         /// The lease.
         lease: Lease,
     },
-    /// All leases of this key are recalled.
-    KeyRecalled(u32),
-    /// All leases of this connection are recalled.
-    ConnectionRecalled(ConnectionId),
+    /// All leases of this key are revoked.
+    KeyRevoked(u32),
+    /// All leases of this connection are revoked.
+    ConnectionRevoked(ConnectionId),
 }

@@ -190,12 +190,12 @@ pub use completion::{
     Arm, Completion, Completions, Extra, Pushed, Source as DatagramSource, Status, WorkKind,
 };
 pub use device::{
-    Connection, Device, Handle, Reach, ReceivedPacket, Source, Transmit, VirtualDevice,
+    Connection, Device, Handle, LeasedAccess, ReceivedPacket, Source, Transmit, VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use ids::{CompletionQueue, Context, ProtectionDomain, QueuePairNumber, SharedReceiveQueue};
-pub use lease::{Lease, LeaseId, Leasing};
+pub use lease::{Lease, LeaseEvent, LeaseId};
 pub use limits::Limits;
 pub use memory::{
     Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,

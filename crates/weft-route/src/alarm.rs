@@ -131,7 +131,7 @@ impl Alarms {
     }
 
     /// Discards a port's alarm, because its link is down.
-    pub fn forget(&mut self, link: LinkId) {
+    pub fn discard(&mut self, link: LinkId) {
         self.raised.remove(&link);
     }
 

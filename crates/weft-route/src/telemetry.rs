@@ -41,14 +41,14 @@ pub enum TelemetryError {
     #[error("the counters decreased; counting restarts")]
     Reset,
     /// More bytes than the link can carry.
-    #[error("{bytes} bytes in {span} are more than the link carries ({most})")]
+    #[error("{bytes} bytes in {span} are more than the link carries ({max})")]
     TooManyBytes {
         /// Number of bytes reported.
         bytes: u64,
         /// The time in which they were sent.
         span: Duration,
         /// Maximum number of bytes in that time.
-        most: u64,
+        max: u64,
     },
     /// More marks than packets.
     #[error("{marks} marked packets do not fit into {bytes} bytes")]
@@ -187,9 +187,9 @@ impl Telemetry {
             return Err(TelemetryError::Reset);
         };
         let span = Duration::from_nanos(now.0 - at);
-        let ByteCount(most) = rate.bytes_in(span + TIMESTAMP_TOLERANCE + span / 50);
-        if bytes > most {
-            return Err(TelemetryError::TooManyBytes { bytes, span, most });
+        let ByteCount(max) = rate.bytes_in(span + TIMESTAMP_TOLERANCE + span / 50);
+        if bytes > max {
+            return Err(TelemetryError::TooManyBytes { bytes, span, max });
         }
         if marks > bytes / MIN_PACKET_BYTES {
             return Err(TelemetryError::TooManyMarks { marks, bytes });
@@ -224,7 +224,7 @@ impl Telemetry {
     }
 
     /// Discards a port's reports, because its link was down or leads elsewhere now.
-    pub fn forget(&mut self, link: LinkId) {
+    pub fn discard(&mut self, link: LinkId) {
         self.ports.remove(&link);
     }
 

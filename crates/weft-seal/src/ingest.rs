@@ -132,7 +132,7 @@ mod tests {
         }
 
         fn classify_setup(&self, _: Instant, _: &Arrival, _: &SetupHeader) -> SetupClass {
-            SetupClass::Nothing
+            SetupClass::NoConnection
         }
 
         fn handle_admission(

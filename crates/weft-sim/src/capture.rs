@@ -34,13 +34,13 @@ struct CapturedPacket {
 pub struct Capture {
     packets: Vec<CapturedPacket>,
     limit: usize,
-    left_out: u64,
+    skipped: u64,
 }
 
 impl Capture {
     /// Returns an empty capture. It keeps the first `limit` packets in memory, about 150 bytes each.
     pub fn new(limit: usize) -> Self {
-        Self { packets: Vec::new(), limit, left_out: 0 }
+        Self { packets: Vec::new(), limit, skipped: 0 }
     }
 
     /// Returns the number of packets kept.
@@ -54,8 +54,8 @@ impl Capture {
     }
 
     /// Returns the number of packets that were not kept because the limit was reached.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    pub fn packets_skipped(&self) -> u64 {
+        self.skipped
     }
 
     pub(crate) fn sent(&mut self, at: SimTime, host: NodeId, to: SocketAddr, slot: &PacketSlot) {
@@ -80,7 +80,7 @@ impl Capture {
         if self.packets.len() < self.limit {
             self.packets.push(packet);
         } else {
-            self.left_out += 1;
+            self.skipped += 1;
         }
     }
 

@@ -238,7 +238,7 @@ impl Fabric {
 
     /// Handles a packet's arrival at a switch: forwards it, or drops it.
     pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
-        if !self.survived_the_link(hop) {
+        if !self.link_stayed_up(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
         match self.next_link(now, hop) {
@@ -280,7 +280,7 @@ impl Fabric {
 
     /// Returns `true` if the packet's link stayed up while the packet was on it.
     #[inline]
-    pub fn survived_the_link(&self, hop: Hop) -> bool {
+    pub fn link_stayed_up(&self, hop: Hop) -> bool {
         !self.epochs_matter || self.links[hop.link().index()].epoch == hop.epoch()
     }
 

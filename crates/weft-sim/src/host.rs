@@ -141,9 +141,9 @@ impl Host {
     }
 
     /// Forgets a connection that has ended; returns its channel.
-    pub fn forget(&mut self, connection: ConnectionId) -> Option<ChannelId> {
+    pub fn remove_connection(&mut self, connection: ConnectionId) -> Option<ChannelId> {
         if let Some(dma) = &mut self.dma {
-            dma.forget(connection.0);
+            dma.remove_connection(connection.0);
         }
         self.channels.remove(&connection.0)
     }

@@ -120,7 +120,7 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
         assert!(flows.started > 100 && flows.started == flows.finished, "{fault}: {flows:?}");
         let overlay = report.overlay.as_ref().unwrap();
         assert_eq!(
-            (overlay.tenants.late, overlay.tenants.twice, overlay.tenants.damaged),
+            (overlay.tenants.late, overlay.tenants.frames_duplicate, overlay.tenants.damaged),
             (0, 0, 0),
             "{fault}"
         );
@@ -132,7 +132,9 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
 fn tenants_without_in_order_receive_frames_as_they_arrive() {
     let (_, overlay) = bulk("in_order = false, offload = \"0B\"", ONE_PATH_LOSES);
     assert!(
-        overlay.tenants.late > 0 && overlay.tenants.twice == 0 && overlay.tenants.damaged == 0,
+        overlay.tenants.late > 0
+            && overlay.tenants.frames_duplicate == 0
+            && overlay.tenants.damaged == 0,
         "{overlay:?}"
     );
 }
@@ -162,7 +164,11 @@ fn many_tenants_share_one_receiver_fairly() {
     let (report, overlay) = simulate(8, &format!("overlay = {{}}\n{workload}"));
     assert!(report.finished && overlay.pair_ends == 30, "{overlay:?}");
     assert_eq!(
-        (overlay.tenants.frames_retransmitted, overlay.tenants.late, overlay.tenants.twice),
+        (
+            overlay.tenants.frames_retransmitted,
+            overlay.tenants.late,
+            overlay.tenants.frames_duplicate
+        ),
         (0, 0, 0),
         "{overlay:?}"
     );
@@ -190,7 +196,7 @@ fn requests_and_replies_share_a_pairs_connection() {
     assert_eq!(report.workloads[0].flows.finished, 2 * 4 * 50);
     // Four flows each way, and two vNICs a host: each end opens the connection that it sends on.
     assert!(overlay.pair_ends <= 8, "{overlay:?}");
-    assert_eq!((overlay.tenants.late, overlay.tenants.twice), (0, 0), "{overlay:?}");
+    assert_eq!((overlay.tenants.late, overlay.tenants.frames_duplicate), (0, 0), "{overlay:?}");
 }
 
 #[test]

@@ -28,14 +28,14 @@ pub enum LayoutError {
         known: u64,
     },
     /// A record is shorter than it must be.
-    #[error("its {table} records have {got} words, expected at least {least}")]
+    #[error("its {table} records have {got} words, expected at least {min}")]
     RecordWords {
         /// The table's name.
         table: &'static str,
         /// Number of words of its records.
         got: u64,
         /// Minimum number of words.
-        least: u64,
+        min: u64,
     },
     /// A table that must have one record has a different number.
     #[error("it has {got} {table} records, expected one")]

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | the folder, and removal of dead programs' files | `folder.rs` |
 //! | the layout of a file (`docs/reference/stat.md`) | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
-//! | writing | `draft.rs`, `board.rs` |
+//! | writing | `draft.rs`, `writer.rs` |
 //! | reading | `snapshot.rs` |
 //! | commands to a node | `control.rs` |
 //!
@@ -21,7 +21,7 @@
 //! let mut writer = StatusWriter::create(&folder, "node")?;
 //! let program = ProgramRecord { name: Text::new("trainer"), entries: 3, ..ProgramRecord::default() };
 //! writer.publish(|draft| draft.push(&program))?;
-//! writer.beat(weft_stat::now());
+//! writer.set_heartbeat(weft_stat::now());
 //!
 //! // … and another process reads.
 //! let found = folder.scan()?;
@@ -33,7 +33,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod board;
 mod control;
 mod draft;
 mod field;
@@ -45,6 +44,7 @@ mod layout;
 mod records;
 mod snapshot;
 mod values;
+mod writer;
 
 /// The properties that the fuzz targets of `fuzz/` call. Shipped builds do not contain them.
 #[cfg(fuzzing)]
@@ -52,7 +52,6 @@ pub mod properties {
     pub use crate::control::properties::orders;
 }
 
-pub use board::{StatusWriter, UpdateSchedule};
 pub use control::{Control, ControlError, Request, Setting, ask};
 pub use draft::Draft;
 pub use field::{Field, FieldRow, LayoutError};
@@ -64,6 +63,7 @@ pub use records::{
 };
 pub use snapshot::Snapshot;
 pub use values::{Address, Latencies, Text};
+pub use writer::{StatusWriter, UpdateSchedule};
 
 /// Returns the time since boot without the time in suspension (`CLOCK_MONOTONIC`), the time base of all values in these
 /// files.

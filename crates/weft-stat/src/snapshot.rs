@@ -133,8 +133,8 @@ fn table<R: Record>(words: &[u64]) -> Result<Vec<R>, LayoutError> {
         return Ok(Vec::new());
     }
     if each < R::WORDS as u64 {
-        let (table, least) = (R::NAME, R::WORDS as u64);
-        return Err(LayoutError::RecordWords { table, got: each, least });
+        let (table, min) = (R::NAME, R::WORDS as u64);
+        return Err(LayoutError::RecordWords { table, got: each, min });
     }
     let end = count.checked_mul(each).and_then(|words| words.checked_add(at)).unwrap_or(u64::MAX);
     within(TABLES[R::TABLE].name, end, words.len() as u64 * 8)?;

@@ -83,8 +83,8 @@ fn published_state_is_read_until_its_program_ends() {
     for channels in [0, 1, 300] {
         let written = snapshot(channels);
         let writer = publish(&scratch.0, &written);
-        writer.live(ProgramState::Asleep);
-        writer.beat(weft_units::Instant::from_nanos(12));
+        writer.set_state(ProgramState::Asleep);
+        writer.set_heartbeat(weft_units::Instant::from_nanos(12));
         let found = scratch.0.scan().unwrap();
         assert_eq!(found.len(), 1);
         assert!(!found[0].is_dead);

@@ -100,7 +100,7 @@ impl Collector {
     }
 
     /// Parses a datagram received from the address `source` and appends its items to `received`.
-    pub fn take(
+    pub fn ingest(
         &mut self,
         bytes: &[u8],
         source: IpAddr,

@@ -34,8 +34,8 @@
 //! let mut collector = Collector::new(&config.inventory()?);
 //! let fabric = Fabric::new(Installed::default())?;
 //! let mut received = vec![];
-//! collector.take(b"not sFlow", "10.0.0.66".parse()?, Instant::EPOCH, &fabric, &mut received);
-//! collector.take(b"not sFlow", "10.0.0.1".parse()?, Instant::EPOCH, &fabric, &mut received);
+//! collector.ingest(b"not sFlow", "10.0.0.66".parse()?, Instant::EPOCH, &fabric, &mut received);
+//! collector.ingest(b"not sFlow", "10.0.0.1".parse()?, Instant::EPOCH, &fabric, &mut received);
 //! let counters = collector.counters();
 //! assert_eq!((counters.refused, counters.malformed, received.len()), (1, 1, 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

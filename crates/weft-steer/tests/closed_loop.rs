@@ -115,7 +115,7 @@ fn turn_until(
     while !condition(daemon) {
         if Instant::now() > deadline {
             let events: Vec<String> = daemon.events().iter().map(words).collect();
-            panic!("{what} never came; {:?}\n{}", daemon.picture(), events.join("\n"));
+            panic!("{what} never came; {:?}\n{}", daemon.view(), events.join("\n"));
         }
         daemon.turn().unwrap();
     }
@@ -123,12 +123,12 @@ fn turn_until(
 }
 
 fn words(event: &Event) -> String {
-    let Event { what, router, port, text, .. } = event;
-    format!("{what:?} {router} {port}: {text}")
+    let Event { kind, router, port, text, .. } = event;
+    format!("{kind:?} {router} {port}: {text}")
 }
 
-fn has(daemon: &Daemon, what: EventKind) -> bool {
-    daemon.events().iter().any(|event| event.what == what)
+fn has(daemon: &Daemon, kind: EventKind) -> bool {
+    daemon.events().iter().any(|event| event.kind == kind)
 }
 
 #[test]
@@ -174,9 +174,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         scope.spawn(|| agent.run(|| stop.load(Ordering::Relaxed)).unwrap());
         // If a check below fails, the other threads end.
         let ended = Stop(&stop);
-        turn_until(&mut daemon, Instant::now(), "the lease", |it| {
-            it.picture().lock().unwrap().steers
-        });
+        turn_until(&mut daemon, Instant::now(), "the lease", |it| it.view().lock().unwrap().steers);
         let began = Instant::now();
         for (host, flow) in flows {
             let (lab, stop) = (&lab, &stop);
@@ -204,9 +202,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         drop(daemon);
         let mut second = Daemon::open(config, weft_trial::inventory).unwrap();
         assert_eq!((kept(&second).id, kept(&second).stage), (it.id, Stage::Kept));
-        turn_until(&mut second, Instant::now(), "the lease", |it| {
-            it.picture().lock().unwrap().steers
-        });
+        turn_until(&mut second, Instant::now(), "the lease", |it| it.view().lock().unwrap().steers);
         drop(ended);
     });
     let _ = fs::remove_file(state);

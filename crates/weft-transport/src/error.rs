@@ -31,7 +31,7 @@ pub enum SubmitError {
     },
 }
 
-/// The reason a packet cannot be reported as placed, declined or shed.
+/// The reason a packet cannot be reported as placed, declined or policed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacedError {
     /// The id names no connection here, or no longer does.

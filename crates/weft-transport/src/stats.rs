@@ -99,7 +99,7 @@ counters! {
     /// Number of packets for which the owner had no room; the peer retransmits them.
     declined: Packets => "declined";
     /// Number of packets that the owner discarded because they exceeded their rate.
-    shed: Packets => "shed";
+    policed: Packets => "shed";
     /// Number of packets accepted before one with a lower number.
     out_of_order: Packets => "out_of_order";
     /// Number of times a path went down.

@@ -7,7 +7,7 @@ use weft_seal::{SealConfig, Seals};
 use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 
-use crate::encryption::{KeyLog, leave_room};
+use crate::encryption::{KeyLog, reserve_overhead};
 use crate::ethernet::ethernet;
 use crate::port::{Port, PortConfig};
 use crate::sockets::{SocketConfig, SocketError, Sockets};
@@ -111,7 +111,7 @@ impl Agent {
             paths: config.transport.paths,
             ..config.sockets.clone()
         })?;
-        let transport = leave_room(config.transport.clone(), &config.encryption);
+        let transport = reserve_overhead(config.transport.clone(), &config.encryption);
         let mtu = transport.mtu;
         let endpoint = Endpoint::new(
             EndpointConfig {

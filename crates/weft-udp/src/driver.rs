@@ -265,7 +265,7 @@ impl<S: SocketSet> Driver<S> {
             self.sockets.flush();
         }
         while let Some(ended) = node.poll_ended() {
-            self.seals.forget(ended);
+            self.seals.remove(ended);
         }
         if let Some(log) = &mut self.key_log {
             log.append(&mut self.seals);

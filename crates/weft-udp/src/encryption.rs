@@ -256,7 +256,7 @@ const _: () = assert!(
 /// encryption, and such that full packets are whole cipher blocks; its packet overhead is larger. With [`Mode::Off`] it
 /// is unchanged.
 #[must_use]
-pub fn leave_room(
+pub fn reserve_overhead(
     transport: weft_transport::TransportConfig,
     encryption: &SealConfig,
 ) -> weft_transport::TransportConfig {

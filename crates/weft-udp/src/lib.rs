@@ -86,7 +86,7 @@ pub use agent::{Agent, AgentConfig, OpenError};
 pub use clock::Clock;
 pub use driver::{Budget, Driver, ReceiveCounters, Turn};
 pub use encryption::{
-    EncryptionSettings, KeyLog, cipher_name, describe_encryption, leave_room, parse_cipher,
+    EncryptionSettings, KeyLog, cipher_name, describe_encryption, parse_cipher, reserve_overhead,
 };
 pub use node::{Node, SocketSet};
 pub use port::PortConfig;

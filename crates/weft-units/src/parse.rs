@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{BitRate, ByteCount, Duration, Loss};
+use crate::{BitRate, ByteCount, Duration, Probability};
 
 /// The error for a text that is not a quantity. It names the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn percentage(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(10_000)?.checked_add(fraction)
 }
 
-impl FromStr for Loss {
+impl FromStr for Probability {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let expected =
@@ -135,7 +135,7 @@ impl fmt::Display for ByteCount {
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for Probability {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, fraction) = (self.millionths() / 10_000, self.millionths() % 10_000);
         let digits = format!("{whole}.{fraction:04}");
@@ -182,7 +182,7 @@ mod with_serde {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{BitRate, ByteCount, Duration, Loss, String, ToString};
+    use super::{BitRate, ByteCount, Duration, Probability, String, ToString};
 
     macro_rules! as_text {
         ($($unit:ty),+) => {$(
@@ -198,7 +198,7 @@ mod with_serde {
             }
         )+};
     }
-    as_text!(Duration, BitRate, ByteCount, Loss);
+    as_text!(Duration, BitRate, ByteCount, Probability);
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
         for (text, millionths) in
             [("1%", 10_000), ("0.05%", 500), ("100%", 1_000_000), ("0.0001%", 1), ("0%", 0)]
         {
-            let loss: Loss = text.parse().unwrap();
+            let loss: Probability = text.parse().unwrap();
             assert_eq!(loss.millionths(), millionths, "{text}");
             assert_eq!(loss.to_string(), text);
         }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn invalid_percentages_are_refused() {
         for text in ["1", "101%", "-1%", "%", ".5%", "1.%", "0.00001%", "1e1%", "99999999999%"] {
-            assert!(text.parse::<Loss>().is_err(), "{text:?} passed");
+            assert!(text.parse::<Probability>().is_err(), "{text:?} passed");
         }
     }
 

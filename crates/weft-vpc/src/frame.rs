@@ -104,16 +104,16 @@ pub enum FrameError {
         got: u8,
     },
     /// A length that does not cover its own header, or reaches past the frame or packet.
-    #[error("{field} is {got} bytes, expected {least} to {most}")]
+    #[error("{field} is {got} bytes, expected {min} to {max}")]
     WrongLength {
         /// The field's name.
         field: &'static str,
         /// The field's value, bytes.
         got: usize,
         /// The smallest valid value, bytes.
-        least: usize,
+        min: usize,
         /// The largest valid value, bytes.
-        most: usize,
+        max: usize,
     },
     /// More extension headers than [`Ip::MAX_EXTENSIONS`].
     #[error("more than {} IPv6 extension headers", Ip::MAX_EXTENSIONS)]

@@ -72,8 +72,8 @@ pub use security_group::{
 };
 pub use source_guard::SourceGuard;
 pub use switch::{
-    DropCause, Elsewhere, HandedOver, Handover, InClear, Inbound, Keys, Leaving, NetworkConfig,
-    PairView, Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig,
-    SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
+    DropCause, Elsewhere, Handover, HandoverCounters, InClear, Inbound, Keys, Leaving,
+    NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch,
+    SwitchConfig, SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
 };
 pub use table::{Entry, Table, TableConfig, TableCounters};

@@ -100,8 +100,8 @@ impl Limiter {
     /// The errors of [`Limit::check`].
     pub fn new(limit: Limit, now: Instant) -> Result<Self, LimitError> {
         limit.check()?;
-        let burst = |given: Option<u64>, rate: u64, least: u64| {
-            given.unwrap_or_else(|| (rate / 100).clamp(least, Limit::MAX_BURST))
+        let burst = |given: Option<u64>, rate: u64, min: u64| {
+            given.unwrap_or_else(|| (rate / 100).clamp(min, Limit::MAX_BURST))
         };
         let bits = limit.rate.map(|rate| {
             let given = limit.burst.map(|burst| burst.0);

@@ -135,8 +135,8 @@ impl<P: Copy + Eq> Table<P> {
     }
 
     /// Removes the learned place of a machine, if it is `place`.
-    pub fn forget_learned(&mut self, mac: MacAddr, place: P) {
-        self.places.forget_learned(mac, place);
+    pub fn remove_learned(&mut self, mac: MacAddr, place: P) {
+        self.places.remove_learned(mac, place);
     }
 
     /// Returns the place of a frame's destination, if it is set or learned.
@@ -179,7 +179,7 @@ impl<P: Copy + Eq> Table<P> {
     }
 
     /// Removes every address at `place`, also set ones.
-    pub fn forget(&mut self, place: P) {
+    pub fn remove_place(&mut self, place: P) {
         self.places.retain(|&known| known != place);
     }
 
@@ -313,7 +313,7 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
             .map_or_else(|| self.learned.get(&address).is_some_and(proved), |fixed| *fixed == value)
     }
 
-    fn forget_learned(&mut self, address: A, value: V) {
+    fn remove_learned(&mut self, address: A, value: V) {
         if self.learned.get(&address).is_some_and(|known| known.value == value) {
             self.learned.remove(&address);
         }

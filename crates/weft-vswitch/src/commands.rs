@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use weft_udp::random;
-use weft_units::{Loss, Seed};
+use weft_units::{Probability, Seed};
 use weft_vpc::{
     AclConfig, Direction, Elsewhere, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies,
     Switch, Vni,
@@ -238,7 +238,7 @@ impl Daemon {
     ///
     /// # Errors
     /// There is no such port.
-    pub fn inject_loss(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
+    pub fn inject_loss(&mut self, name: &str, loss: Probability) -> Result<(), OpenError> {
         let (id, thread) = self.port_named(name)?;
         let seed = Seed(u64::from_le_bytes(random()?));
         self.pool.run_on(thread, move |worker| worker.ports.lose(id, loss, seed))?;

@@ -13,7 +13,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
-use weft_units::Loss;
+use weft_units::Probability;
 use weft_vpc::{AclConfig, Limit};
 
 use crate::config::{Config, Destination, Network, Port, Route};
@@ -90,7 +90,7 @@ pub enum Request {
         /// The port's name.
         port: String,
         /// The probability of a drop.
-        loss: Loss,
+        loss: Probability,
     },
     /// Starts a capture of a port to a file, or stops it.
     Capture {

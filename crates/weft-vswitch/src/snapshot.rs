@@ -37,7 +37,7 @@ struct PortSnapshot {
 
 impl Worker {
     fn snapshot(&self, networks: &[Vni]) -> Snapshot {
-        let (stats, handed) = (self.switch.transport(), self.switch.handed_over());
+        let (stats, handed) = (self.switch.transport(), self.switch.handover_counters());
         let address = |&vni: &Vni| {
             self.switch.addresses(vni).map(move |entry| ((vni, entry.address), entry.value))
         };
@@ -211,8 +211,8 @@ impl EncryptionStatus {
 impl PairStatus {
     /// Returns the status without the port's name, which threads do not know.
     fn of(pair: &PairView<'_>) -> Self {
-        let flow = pair.flow;
-        let paths = flow.and_then(|flow| flow.paths);
+        let stats = pair.stats;
+        let paths = stats.and_then(|stats| stats.paths);
         let path = |paths: &weft_transport::path::Paths, id| PathStatus {
             path: id_number(id),
             up: paths.is_up(id),
@@ -228,7 +228,8 @@ impl PairStatus {
             up: pair.up,
             sealed: false,
             waiting: pair.waiting,
-            packets: flow.map_or((0, 0), |flow| (flow.sent, flow.repeated)),
+            packets: stats
+                .map_or((0, 0), |stats| (stats.packets_sent, stats.packets_retransmitted)),
             paths: paths.map_or(vec![], |paths| paths.ids().map(|id| path(paths, id)).collect()),
         }
     }

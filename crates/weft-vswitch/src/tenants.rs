@@ -6,7 +6,7 @@ use std::{fmt, io};
 use weft_ports::{Port, PortError};
 use weft_trace::pcapng::Direction;
 use weft_udp::Clock;
-use weft_units::{Duration, Instant, Loss, Rng, Seed};
+use weft_units::{Duration, Instant, Probability, Rng, Seed};
 use weft_vpc::{Frame, PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 use weft_wire::VirtioNetHeader;
 
@@ -25,7 +25,7 @@ pub(crate) struct Ports {
 /// The loss of frames on purpose between the switch and a tenant, where a full queue would lose them.
 #[derive(Debug)]
 struct LossInjector {
-    loss: Loss,
+    loss: Probability,
     rng: Rng,
 }
 
@@ -105,9 +105,9 @@ impl Ports {
     }
 
     /// Drops frames for a tenant from now on with the probability `loss`; `seed` seeds the random numbers.
-    pub(crate) fn lose(&mut self, id: PortId, loss: Loss, seed: Seed) {
+    pub(crate) fn lose(&mut self, id: PortId, loss: Probability, seed: Seed) {
         self.loss_injectors.remove(&id);
-        if loss != Loss::NONE {
+        if loss != Probability::NONE {
             self.loss_injectors.insert(id, LossInjector { loss, rng: seed.rng() });
         }
     }

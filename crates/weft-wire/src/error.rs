@@ -62,10 +62,10 @@ pub enum ParseError {
         got: u8,
     },
     /// The length field is smaller than the header that it includes.
-    #[error("length field says {got} bytes; the header alone takes {least}")]
+    #[error("length field says {got} bytes; the header alone takes {min}")]
     LengthTooSmall {
         /// The minimum length.
-        least: usize,
+        min: usize,
         /// The number in the packet.
         got: usize,
     },

@@ -126,7 +126,7 @@ impl Ipv4Header {
         }
         let header_len = 4 * usize::from(field::IHL.read_u8(&rows));
         if header_len < Self::LEN {
-            return Err(ParseError::LengthTooSmall { least: Self::LEN, got: header_len });
+            return Err(ParseError::LengthTooSmall { min: Self::LEN, got: header_len });
         }
         let Some((header, rest)) = bytes.split_at_checked(header_len) else {
             return Err(ParseError::Truncated { needed: header_len, got: bytes.len() });
@@ -205,7 +205,7 @@ impl Ipv4Header {
 fn payload_len(total_len: u16, header_len: usize) -> Result<u16, ParseError> {
     let Some(payload_len) = usize::from(total_len).checked_sub(header_len) else {
         let got = usize::from(total_len);
-        return Err(ParseError::LengthTooSmall { least: header_len, got });
+        return Err(ParseError::LengthTooSmall { min: header_len, got });
     };
     Ok(u16::try_from(payload_len).expect("less than a total length"))
 }

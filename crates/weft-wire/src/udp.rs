@@ -64,7 +64,7 @@ impl UdpHeader {
         let length = field::LENGTH.read_u16(&rows);
         let Some(payload_len) = length.checked_sub(HEADER_LEN) else {
             let got = usize::from(length);
-            return Err(ParseError::LengthTooSmall { least: Self::LEN, got });
+            return Err(ParseError::LengthTooSmall { min: Self::LEN, got });
         };
         let Some(payload) = rest.get(..usize::from(payload_len)) else {
             return Err(ParseError::Truncated { needed: usize::from(length), got: bytes.len() });
@@ -192,7 +192,7 @@ mod tests {
         for got in 0..8 {
             bytes[5] = got;
             let got = usize::from(got);
-            let too_small = ParseError::LengthTooSmall { least: 8, got };
+            let too_small = ParseError::LengthTooSmall { min: 8, got };
             assert_eq!(UdpHeader::parse(&bytes), Err(too_small));
         }
         bytes[5] = 21;

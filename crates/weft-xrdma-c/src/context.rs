@@ -191,7 +191,7 @@ impl Context {
             }
             let left = until.map(|until| until.since(self.node.now()));
             if !self.node.wait(left) {
-                self.node.context().forget(channel, request);
+                self.node.context().cancel(channel, request);
                 return Err(CallError::TimedOut.into());
             }
         }

@@ -152,7 +152,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
             // A figure that cannot run because a program or root is missing must not end the others.
             Err(error) if several => {
                 print_error(&error);
-                runs.tally.failed(&weft_figures::stem(&file));
+                runs.tally.record_failed(&weft_figures::stem(&file));
             }
             done => done?,
         }
@@ -165,7 +165,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     if tally.len() > 1 {
         anstream::eprintln!("{}", render(&tally.table()));
     }
-    Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs of figures, one after another.
@@ -186,7 +186,7 @@ impl Runs<'_> {
         // The results are read again, because other processes record results while a run takes hours.
         let results = || root().and_then(|root| Results::read(&root)).unwrap_or_default();
         if !fits(&figure, &results(), &mut self.left) {
-            eprintln!("{}", self.tally.left_out(&figure.name));
+            eprintln!("{}", self.tally.record_skipped(&figure.name));
             self.entries.push(recorded(figure, &results())?);
             return Ok(());
         }
@@ -203,7 +203,7 @@ impl Runs<'_> {
             results.record(&entry.figure.name, made);
             results.write(&root()?)?;
         }
-        eprintln!("{}", self.tally.made(&entry));
+        eprintln!("{}", self.tally.record_reproduced(&entry));
         self.entries.push(entry);
         Ok(())
     }

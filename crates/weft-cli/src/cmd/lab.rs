@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, Routing};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Probability, Routing};
 use weft_units::{BitRate, ByteCount};
 
 use weft_report::terminal::{Output, render};
@@ -173,10 +173,10 @@ struct Set {
     from: Option<String>,
     /// Share of packets lost at random, such as 1%
     #[arg(long)]
-    loss: Option<Loss>,
+    loss: Option<Probability>,
     /// Share of ECN-capable packets marked at random
     #[arg(long)]
-    mark: Option<Loss>,
+    mark: Option<Probability>,
     /// Rate limit, such as 1Gbps
     #[arg(long)]
     rate: Option<BitRate>,

@@ -108,7 +108,7 @@ Examples:
         /// The port
         port: String,
         /// The share of frames for its tenant that is dropped
-        loss: weft_lab::Loss,
+        loss: weft_lab::Probability,
     },
     /// Write a port's packets to a file for Wireshark, until interrupted
     Capture(capture::Capture),

@@ -195,7 +195,7 @@ async fn refuse_clear(mut stream: TcpStream) {
     );
     // The response is lost if the client does not read it.
     let _ = tokio::time::timeout(REQUEST_TIMEOUT, stream.write_all(answer.as_bytes())).await;
-    weft_guard::tls::hang_up(stream).await;
+    weft_guard::tls::lingering_close(stream).await;
 }
 
 /// The addresses of a connection, and the client's authentication by TLS.

@@ -119,7 +119,7 @@ fn messages() -> String {
         .parameters()
         .into_iter()
         .map(|it| {
-            let bounds = format!("{} to {}", it.least, it.most);
+            let bounds = format!("{} to {}", it.min, it.max);
             let online = if it.online { "yes" } else { "no" };
             [format!("`{}`", it.name), it.value, bounds, online.to_owned(), cell(it.about)]
         })

@@ -94,7 +94,7 @@ pub(super) fn view() -> View {
         links: read(json!([link])),
         moves: read(json!([step])),
         jobs: read(json!([job])),
-        happened: read(json!({ "kind": 0 })),
+        event_counts: read(json!({ "kind": 0 })),
         ..View::default()
     }
 }

@@ -147,7 +147,7 @@ impl Run {
     fn deliver_notices(&mut self) {
         while let Some((number, notice)) = self.wire.notices.pop_front() {
             let mut session = Session::new(&mut self.wire, number);
-            self.workloads[number as usize].notice(&notice, &mut session);
+            self.workloads[number as usize].on_notice(&notice, &mut session);
         }
     }
 

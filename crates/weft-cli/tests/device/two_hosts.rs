@@ -3,7 +3,7 @@
 
 use std::process::{Child, Command};
 
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Probability};
 
 use crate::daemon::Daemon;
 use crate::ends::connect;
@@ -33,7 +33,7 @@ fn two_hosts(test: &str) -> Option<TwoHosts> {
         return None;
     }
     let mut lab = Lab::up(&LabSpec::named(format!("d{}", std::process::id()))).unwrap();
-    let loss: Loss = "1%".parse().unwrap();
+    let loss: Probability = "1%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
     lab.impair("l0-s1", Direction::Both, &lossy).unwrap();
     let daemons =

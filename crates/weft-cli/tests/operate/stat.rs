@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Probability};
 
 use crate::monitor::Monitor;
 use crate::programs::{Folder, Running, Server, said, until};
@@ -141,7 +141,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     }
     let folder = Folder::new("paths");
     let mut lab = Lab::up(&LabSpec::named(format!("op{}", std::process::id()))).unwrap();
-    let loss: Loss = "5%".parse().unwrap();
+    let loss: Probability = "5%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
     // Eight paths take the spines that their ports are hashed to: at least one path takes one of these.
     for spine in 1..4 {

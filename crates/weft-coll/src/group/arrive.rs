@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::{CHANNELS, Group};
 use crate::algorithm::max_messages;
-use crate::head::{Head, Kind};
+use crate::header::{Header, Kind};
 use crate::{Call, Error, Link};
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
@@ -15,13 +15,13 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// # Panics
     /// If there is no such rank.
     pub fn handle_message<L: Link<Message = M>>(&mut self, from: usize, message: M, link: &mut L) {
-        let parsed = Head::parse(link.bytes(&message)).map(|(head, body)| {
-            let text = (head.kind == Kind::GiveUp).then(|| String::from_utf8_lossy(body).into());
-            (head, text)
+        let parsed = Header::parse(link.bytes(&message)).map(|(header, body)| {
+            let text = (header.kind == Kind::Abort).then(|| String::from_utf8_lossy(body).into());
+            (header, text)
         });
         let keep = match parsed {
             _ if self.failed.is_some() => false,
-            Ok((head, text)) => self.ingest(from, &head, text),
+            Ok((header, text)) => self.ingest(from, &header, text),
             Err(error) => {
                 self.fail(Error::Protocol { rank: from, why: error.to_string() });
                 false
@@ -29,8 +29,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         };
         match keep {
             true => {
-                let (head, _) = Head::parse(link.bytes(&message)).expect("parsed before");
-                let step = (head.number, head.block, from);
+                let (header, _) = Header::parse(link.bytes(&message)).expect("parsed before");
+                let step = (header.number, header.block, from);
                 self.inbox.entry(step).or_default().push_back(message);
             }
             false => link.release(message),
@@ -38,37 +38,37 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     /// Processes the header of a message. Returns `true` if the message is kept for a step.
-    fn ingest(&mut self, from: usize, head: &Head, text: Option<String>) -> bool {
-        let Some(state) = self.channels.get_mut(usize::from(head.channel)) else {
-            let why = format!("channel {}", head.channel);
+    fn ingest(&mut self, from: usize, header: &Header, text: Option<String>) -> bool {
+        let Some(state) = self.channels.get_mut(usize::from(header.channel)) else {
+            let why = format!("channel {}", header.channel);
             self.fail(Error::Protocol { rank: from, why });
             return false;
         };
         let done = &mut state.peers[from].done;
-        *done = (*done).max(head.done);
-        match head.kind {
+        *done = (*done).max(header.done);
+        match header.kind {
             Kind::Progress => false,
-            Kind::GiveUp => {
+            Kind::Abort => {
                 let why = text.unwrap_or_default();
                 self.fail(Error::GivenUp { by: from, why });
                 false
             }
             Kind::Assign => {
                 if from == 0 && self.shares() {
-                    self.announced.push_back(*head);
+                    self.announced.push_back(*header);
                 } else {
                     let why = "it assigns blocks and is not to".into();
                     self.fail(Error::Protocol { rank: from, why });
                 }
                 false
             }
-            Kind::Data => self.is_expected(from, head) && self.has_room(from),
+            Kind::Data => self.is_expected(from, header) && self.has_room(from),
         }
     }
 
     /// Compares the sender's call with this rank's call of the same number.
-    fn is_expected(&mut self, from: usize, head: &Head) -> bool {
-        let (number, theirs) = (head.number, head.call);
+    fn is_expected(&mut self, from: usize, header: &Header) -> bool {
+        let (number, theirs) = (header.number, header.call);
         let ours = match self.active_call(number) {
             Some(active) => Some((active.call, active.blocks)),
             None if number < self.first => {
@@ -89,7 +89,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 }
                 first == theirs
             }
-            Some((ours, blocks)) if ours != theirs || head.block >= blocks => {
+            Some((ours, blocks)) if ours != theirs || header.block >= blocks => {
                 self.refuse(from, number, ours, theirs);
                 false
             }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 
 use super::{ActiveCall, CHANNELS, Channel, Group, Windows, index};
-use crate::head::{Head, Kind};
+use crate::header::{Header, Kind};
 
 /// Number of blocks assigned at a time, enough to keep a channel busy while each block waits for its next message.
 const BLOCKS_PER_PART: u32 = 4;
@@ -143,37 +143,39 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let number = self.first + self.assigning as u64;
         for (channel, range) in taken {
             let count = range.end - range.start;
-            let head = self.head(Kind::Assign, call, number, range.start, channel);
-            let head = Head { count, ..head };
+            let header = self.header(Kind::Assign, call, number, range.start, channel);
+            let header = Header { count, ..header };
             let own_rank = self.rank;
             let others = self.peers.iter_mut().enumerate().filter(|(peer, _)| *peer != own_rank);
-            others.for_each(|(_, peer)| peer.notices.push_back((head, String::new())));
-            self.enqueue_blocks(&head);
+            others.for_each(|(_, peer)| peer.notices.push_back((header, String::new())));
+            self.enqueue_blocks(&header);
         }
     }
 
     /// Assigns blocks as rank 0 has announced.
     fn assign_as_announced(&mut self) {
         let number = self.first + self.assigning as u64;
-        while let Some(head) = self.announced.pop_front_if(|head| head.number == number) {
+        while let Some(header) = self.announced.pop_front_if(|header| header.number == number) {
             let active = &self.calls[self.assigning];
-            if head.call != active.call {
-                return self.refuse(0, number, active.call, head.call);
+            if header.call != active.call {
+                return self.refuse(0, number, active.call, header.call);
             }
-            let end = head.block.checked_add(head.count);
+            let end = header.block.checked_add(header.count);
             if end.is_none_or(|end| end > active.blocks)
-                || head.count > active.blocks - active.assigned
+                || header.count > active.blocks - active.assigned
             {
                 return self.refuse(0, number, active.call, active.call);
             }
-            self.enqueue_blocks(&head);
+            self.enqueue_blocks(&header);
         }
     }
 
-    fn enqueue_blocks(&mut self, head: &Head) {
-        let waiting = &mut self.channels[usize::from(head.channel)].waiting;
-        waiting.extend((head.block..head.block + head.count).map(|block| (head.number, block)));
-        self.calls[self.assigning].assigned += head.count;
+    fn enqueue_blocks(&mut self, header: &Header) {
+        let waiting = &mut self.channels[usize::from(header.channel)].waiting;
+        waiting.extend(
+            (header.block..header.block + header.count).map(|block| (header.number, block)),
+        );
+        self.calls[self.assigning].assigned += header.count;
     }
 
     /// Updates the rates after a shared call.

@@ -7,7 +7,7 @@ use core::ops::Range;
 use weft_plan::collective::Step;
 
 use super::{CHANNELS, Channel, Group, index};
-use crate::head::{HEAD, Kind};
+use crate::header::{HEADER_LEN, Kind};
 use crate::{Call, Collective, Error, Link, Op};
 
 /// A block in progress on a channel.
@@ -128,7 +128,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 let Some(message) = self.next_message(running, from)? else {
                     return Ok(Outcome::Waits);
                 };
-                let body = &link.bytes(&message)[HEAD..];
+                let body = &link.bytes(&message)[HEADER_LEN..];
                 let (got, want) = (body.len(), bytes.len());
                 if got == want {
                     let into = &mut self.calls[place].buffer.as_mut()[bytes];
@@ -168,12 +168,12 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             return Ok(Outcome::Waits);
         }
         let call = self.active_call(running.call).expect("an active call").call;
-        let head = self.head(Kind::Data, call, running.call, running.block, channel);
+        let header = self.header(Kind::Data, call, running.call, running.block, channel);
         let place = usize::try_from(running.call - self.first).expect("an active call");
         let body = &self.calls[place].buffer.as_mut()[bytes];
-        match link.send(to, channel, running.ordinal, &head.emit(), body) {
+        match link.send(to, channel, running.ordinal, &header.emit(), body) {
             Ok(true) => {
-                self.channels[index(channel)].peers[to].reported = head.done;
+                self.channels[index(channel)].peers[to].reported = header.done;
                 Ok(Outcome::Done)
             }
             Ok(false) => Ok(Outcome::Waits),

@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use weft_plan::collective::Channel;
 
 use super::{CHANNELS, Group, Peer, index};
-use crate::head::{Head, Kind};
+use crate::header::{Header, Kind};
 use crate::{Call, Link};
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
@@ -22,16 +22,16 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     fn send_notices<L: Link<Message = M>>(&mut self, to: usize, link: &mut L) {
-        while let Some((head, text)) = self.peers[to].notices.front() {
+        while let Some((header, text)) = self.peers[to].notices.front() {
             if self.peers[to].gone || self.peers[to].left {
                 self.peers[to].notices.clear();
                 return;
             }
-            let channel = match head.kind {
-                Kind::GiveUp => self.config.channel.unwrap_or(Channel::Network),
+            let channel = match header.kind {
+                Kind::Abort => self.config.channel.unwrap_or(Channel::Network),
                 _ => self.config.channel.unwrap_or(Channel::Inner),
             };
-            match link.send(to, channel, 0, &head.emit(), text.as_bytes()) {
+            match link.send(to, channel, 0, &header.emit(), text.as_bytes()) {
                 Ok(true) => drop(self.peers[to].notices.pop_front()),
                 Ok(false) => return,
                 Err(why) => return self.peer_gone(to, why.to_string()),
@@ -47,8 +47,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         if left || gone || !due || self.failed.is_some() {
             return;
         }
-        let head = self.head(Kind::Progress, Call::barrier(), self.first, 0, channel);
-        match link.send(to, channel, 0, &head.emit(), &[]) {
+        let header = self.header(Kind::Progress, Call::barrier(), self.first, 0, channel);
+        match link.send(to, channel, 0, &header.emit(), &[]) {
             Ok(true) => self.channels[index(channel)].peers[to].reported = done,
             Ok(false) => {}
             Err(why) => self.peer_gone(to, why.to_string()),
@@ -56,16 +56,16 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     /// Returns the header of a message, with this rank's progress on the channel.
-    pub(super) fn head(
+    pub(super) fn header(
         &self,
         kind: Kind,
         call: Call,
         number: u64,
         block: u32,
         channel: Channel,
-    ) -> Head {
+    ) -> Header {
         let done = self.channels[index(channel)].done;
         let channel = u8::try_from(index(channel)).expect("two channels");
-        Head { kind, call, number, block, count: 0, channel, done }
+        Header { kind, call, number, block, count: 0, channel, done }
     }
 }

@@ -15,7 +15,7 @@ use weft_plan::collective::{Schedule, Step, Windows};
 use weft_units::Instant;
 
 use crate::algorithm::{Algorithm, Key, blocks};
-use crate::head::{Head, Kind};
+use crate::header::{Header, Kind};
 use crate::{Call, CallError, Error, Link};
 
 mod arrive;
@@ -94,7 +94,7 @@ pub struct Group<B, M> {
     /// The index in `calls` of the call whose blocks are being assigned.
     assigning: usize,
     /// The leader's assignments, in its order.
-    announced: VecDeque<Head>,
+    announced: VecDeque<Header>,
     channels: [ChannelState; 2],
     /// Messages that wait for their step, by call, block and sender.
     inbox: BTreeMap<(u64, u32, usize), VecDeque<M>>,
@@ -158,7 +158,7 @@ struct Peer {
     /// Number of its messages that wait for their step.
     waiting: usize,
     /// Control messages to send to it, in order.
-    notices: VecDeque<(Head, String)>,
+    notices: VecDeque<(Header, String)>,
 }
 
 const fn index(channel: Channel) -> usize {
@@ -337,7 +337,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     /// Fails the group on behalf of its owner and notifies the others.
-    pub fn give_up(&mut self, why: &str) {
+    pub fn abort(&mut self, why: &str) {
         self.fail(Error::Owner(why.to_owned()));
     }
 
@@ -357,14 +357,14 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let call = Call::barrier();
         let channel = u8::try_from(index(self.config.channel.unwrap_or(Channel::Network)));
         let channel = channel.expect("two channels");
-        let head =
-            Head { kind: Kind::GiveUp, call, number: 0, block: 0, count: 0, channel, done: 0 };
+        let header =
+            Header { kind: Kind::Abort, call, number: 0, block: 0, count: 0, channel, done: 0 };
         // A rank that gave up has notified all others itself.
         let notified = matches!(error, Error::GivenUp { .. });
         for peer in &mut self.peers {
             peer.notices.clear();
             if !notified && !peer.gone && !peer.left {
-                peer.notices.push_back((head, why.clone()));
+                peer.notices.push_back((header, why.clone()));
             }
         }
         self.peers[self.rank].notices.clear();

@@ -9,10 +9,10 @@ use weft_units::Seed;
 use super::memory::Memory;
 use super::values::{call, encode, values};
 use crate::algorithm::{Key, max_messages};
-use crate::head::Kind;
+use crate::header::Kind;
 use crate::{
-    Algorithm, Call, CallError, Channel, Collective, Config, DataType, Error, HEAD, Head,
-    HeadError, Op,
+    Algorithm, Call, CallError, Channel, Collective, Config, DataType, Error, HEADER_LEN, Header,
+    HeaderError, Op,
 };
 
 fn sum(elements: usize) -> Call {
@@ -143,7 +143,7 @@ fn headers_read_back_as_they_are_written_and_invalid_ones_are_named() {
     let mut rng = Seed(7).child("heads", 0).rng();
     for _ in 0..500 {
         let call = call(1 + rng.index(9), 1 << 20, &mut rng);
-        let head = Head {
+        let header = Header {
             kind: Kind::Data,
             call,
             number: rng.next_u64(),
@@ -152,17 +152,17 @@ fn headers_read_back_as_they_are_written_and_invalid_ones_are_named() {
             channel: 1,
             done: rng.next_u64(),
         };
-        let bytes = [&head.emit()[..], b"body"].concat();
-        assert_eq!(Head::parse(&bytes), Ok((head, &b"body"[..])));
+        let bytes = [&header.emit()[..], b"body"].concat();
+        assert_eq!(Header::parse(&bytes), Ok((header, &b"body"[..])));
         let mut damaged = bytes.clone();
         let at = rng.index(bytes.len());
         damaged[at] ^= 1 << rng.index(8);
         // A corrupted header is rejected or differs, and nothing panics.
-        let unused = 44..HEAD;
-        assert!(unused.contains(&at) || Head::parse(&damaged) != Ok((head, &b"body"[..])));
+        let unused = 44..HEADER_LEN;
+        assert!(unused.contains(&at) || Header::parse(&damaged) != Ok((header, &b"body"[..])));
     }
-    assert_eq!(Head::parse(&[0; HEAD - 1]), Err(HeadError::Short(HEAD - 1)));
-    assert_eq!(Head::parse(&[0; HEAD]), Err(HeadError::Magic));
+    assert_eq!(Header::parse(&[0; HEADER_LEN - 1]), Err(HeaderError::Short(HEADER_LEN - 1)));
+    assert_eq!(Header::parse(&[0; HEADER_LEN]), Err(HeaderError::Magic));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn hostile_messages_end_the_group_and_nothing_else() {
         memory.submit(0, own_call, encode(own_call.data_type, &buffers[0]));
         memory.advance(0);
         for _ in 0..20 {
-            let head = Head {
+            let header = Header {
                 kind: [Kind::Data, Kind::Assign, Kind::Progress][rng.index(3)],
                 call: if rng.chance(3, 4) { own_call } else { call(2, 400, &mut rng) },
                 number: rng.below(3),
@@ -184,7 +184,7 @@ fn hostile_messages_end_the_group_and_nothing_else() {
                 channel: u8::try_from(rng.below(3)).expect("small"),
                 done: rng.next_u64() >> rng.below(64),
             };
-            let mut bytes = [&head.emit()[..], &alloc::vec![1; rng.index(300)]].concat();
+            let mut bytes = [&header.emit()[..], &alloc::vec![1; rng.index(300)]].concat();
             if rng.chance(1, 4) {
                 bytes.truncate(rng.index(bytes.len()));
             }
@@ -195,9 +195,9 @@ fn hostile_messages_end_the_group_and_nothing_else() {
 }
 
 /// Returns rank 1's header of a message of call `number`.
-fn forged(kind: Kind, number: u64, block: u32, done: u64) -> Head {
+fn forged(kind: Kind, number: u64, block: u32, done: u64) -> Header {
     let call = sum(20_000);
-    Head { kind, call, number, block, count: 0, channel: 1, done }
+    Header { kind, call, number, block, count: 0, channel: 1, done }
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Link for End<'_> {
         to: usize,
         channel: Channel,
         lane: u64,
-        head: &[u8],
+        header: &[u8],
         body: &[u8],
     ) -> Result<bool, LinkError> {
         let mut wire = self.wire.borrow_mut();
@@ -66,8 +66,8 @@ impl Link for End<'_> {
         if wire.lanes.entry(lane).or_default().len() >= lane_capacity {
             return Ok(false);
         }
-        let at = wire.arrival(lane, head.len() + body.len());
-        wire.lanes.entry(lane).or_default().push_back((at, [head, body].concat()));
+        let at = wire.arrival(lane, header.len() + body.len());
+        wire.lanes.entry(lane).or_default().push_back((at, [header, body].concat()));
         Ok(true)
     }
 

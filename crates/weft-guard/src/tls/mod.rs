@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 
 pub use client::{Connector, TlsClientFiles};
-pub use server::{AcceptError, Acceptor, Clients, hang_up};
+pub use server::{AcceptError, Acceptor, Clients, lingering_close};
 
 /// The application protocol that both sides offer in the handshake (ALPN).
 const PROTOCOL: &[u8] = b"http/1.1";

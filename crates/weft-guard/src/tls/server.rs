@@ -95,7 +95,7 @@ impl Acceptor {
         match timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Ok(Ok(Ok(stream))) => Ok(stream),
             Ok(Ok(Err((error, stream)))) => {
-                hang_up(stream).await;
+                lingering_close(stream).await;
                 Err(AcceptError::Failed(error))
             }
             Ok(Err(error)) => Err(error),
@@ -130,7 +130,7 @@ impl Acceptor {
 
 /// Closes a connection so that the client can read the data sent before: closing a socket that has unread bytes resets
 /// its connection, and the client would lose the reason. It takes up to 1 s.
-pub async fn hang_up(mut stream: TcpStream) {
+pub async fn lingering_close(mut stream: TcpStream) {
     let drained = async {
         stream.shutdown().await?;
         let mut unread = [0; 1024];

@@ -232,9 +232,9 @@ impl Channel {
         if matches!(self.state, State::PeerClosed { .. }) {
             return Err(broken(ProtocolError::AfterClose));
         }
-        let most = self.offer.longest;
-        if header.length > most {
-            return Err(broken(ProtocolError::TooLong { got: header.length, most }));
+        let max = self.offer.longest;
+        if header.length > max {
+            return Err(broken(ProtocolError::TooLong { got: header.length, max }));
         }
         let seq = self.rx.arrive(word.seq).map_err(|error| broken(error.into()))?;
         // The peer's `known` count shows which ACK frames it has received.

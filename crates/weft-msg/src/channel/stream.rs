@@ -194,8 +194,8 @@ impl Channel {
         }
         let len = number(0) as usize;
         if len > FrameHeader::MAX_LEN + self.offer.longest as usize {
-            let (got, most) = (number(0), self.offer.longest);
-            return Err(CloseReason::Protocol(ProtocolError::TooLong { got, most }));
+            let (got, max) = (number(0), self.offer.longest);
+            return Err(CloseReason::Protocol(ProtocolError::TooLong { got, max }));
         }
         let Some(frame) = rest.get(..len) else { return Ok(0) };
         if self.stream.skipping {

@@ -24,14 +24,14 @@ pub enum OfferError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The peer's offer is invalid.
-    #[error("the peer's offer has {field} {got}, expected at least {least}")]
+    #[error("the peer's offer has {field} {got}, expected at least {min}")]
     Invalid {
         /// The field.
         field: &'static str,
         /// Its value.
         got: u32,
         /// The minimum.
-        least: u32,
+        min: u32,
     },
     /// No such channel waits for an offer.
     #[error("no such channel waits for its peer's offer")]
@@ -305,13 +305,13 @@ impl Channel {
 }
 
 fn validate(peer: &ChannelOffer) -> Result<(), OfferError> {
-    let least = |field, got: u32, least: u32| {
-        if got < least { Err(OfferError::Invalid { field, got, least }) } else { Ok(()) }
+    let at_least = |field, got: u32, min: u32| {
+        if got < min { Err(OfferError::Invalid { field, got, min }) } else { Ok(()) }
     };
-    least("depth", peer.depth.into(), 3)?;
-    least("ack_frames", peer.ack_frames.into(), 1)?;
-    least("small", peer.small, 64)?;
-    least("longest", peer.longest, peer.small)
+    at_least("depth", peer.depth.into(), 3)?;
+    at_least("ack_frames", peer.ack_frames.into(), 1)?;
+    at_least("small", peer.small, 64)?;
+    at_least("longest", peer.longest, peer.small)
 }
 
 /// Returns an unpredictable number for a channel.

@@ -120,7 +120,7 @@ impl<V: Verbs> Context<V> {
             depth: channel.peer.depth,
             backlog: count(channel.backlog.len()),
             fetching: count(channel.fetches.len()),
-            asked: count(channel.pending_calls.len()),
+            pending_calls: count(channel.pending_calls.len()),
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
             clock_offset: channel.clock.offset(),

@@ -94,9 +94,9 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Records an event in the journal, with the channel being processed if `peer` is given.
-    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: NoteKind) {
+    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, kind: NoteKind) {
         let channel = peer.map(|peer| (self.current, peer));
-        self.journal.note(Note { at, channel, what });
+        self.journal.note(Note { at, channel, kind });
     }
 
     /// Returns the maximum length of a frame in bytes.

@@ -108,7 +108,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Cancels a request; its response will be dropped.
-    pub fn forget(&mut self, channel: ChannelId, id: u64) {
+    pub fn cancel(&mut self, channel: ChannelId, id: u64) {
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.pending_calls.remove(id);
         }
@@ -268,9 +268,9 @@ fn check_submission(channel: &Channel, backlog: u32, len: u64) -> Result<(), Sen
     if !channel.accepts_messages() {
         return Err(SendError::Closed);
     }
-    let most = channel.peer.longest;
-    if len > u64::from(most) {
-        return Err(SendError::TooLong { got: len, most });
+    let max = channel.peer.longest;
+    if len > u64::from(max) {
+        return Err(SendError::TooLong { got: len, max });
     }
     let waiting = u32::try_from(channel.backlog.len()).unwrap_or(u32::MAX);
     // A message that is sent immediately does not wait.

@@ -62,7 +62,7 @@ fn messages_beyond_a_limit_are_refused_with_the_limit() {
     let (mut network, a, _) = Network::pair(&small);
     let context = &mut network.hosts[0].context;
     let error = context.send(network.now, a, Payload::Copy(&[0; 10_001])).unwrap_err();
-    assert_eq!(error, SendError::TooLong { got: 10_001, most: 10_000 });
+    assert_eq!(error, SendError::TooLong { got: 10_001, max: 10_000 });
     context.set("backlog", "2").unwrap();
     let errors: Vec<_> =
         (0..20).filter_map(|_| context.send(network.now, a, Payload::Copy(b"x")).err()).collect();

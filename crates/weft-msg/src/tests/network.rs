@@ -251,8 +251,8 @@ impl Network {
             let shared = u64::from(context.config().srq);
             if shared > 0 {
                 // The shared queue keeps its memory until the context ends.
-                let most = shared * u64::from(context.config().small + 1024);
-                assert!(context.memory().used <= most, "host {host} still uses memory");
+                let max = shared * u64::from(context.config().small + 1024);
+                assert!(context.memory().used <= max, "host {host} still uses memory");
                 context.shut_down(self.now);
             }
             assert_eq!(context.memory().used, 0, "host {host} still uses memory");

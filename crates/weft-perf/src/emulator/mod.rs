@@ -82,7 +82,7 @@ pub enum EmulatorError {
 #[derive(Debug)]
 pub struct Emulator {
     paths: Arc<[PathControl]>,
-    server_stand_in: SocketAddr,
+    listen_address: SocketAddr,
     seed: Seed,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -105,7 +105,7 @@ impl Emulator {
         let server_side = stand_in(config.client, &[config.client.ip(), config.server.ip()])?;
         let taken = [config.client.ip(), config.server.ip(), server_side.local().ip()];
         let client_side = stand_in(config.server, &taken)?;
-        let server_stand_in = client_side.local();
+        let listen_address = client_side.local();
         let paths: Arc<[PathControl]> = config.paths.iter().map(PathControl::new).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let relay = relay::Relay::new(config, Arc::clone(&paths), client_side, server_side);
@@ -113,12 +113,12 @@ impl Emulator {
         let thread = std::thread::Builder::new()
             .name("weft-emulator".to_owned())
             .spawn(move || relay.run(&stopped))?;
-        Ok(Self { paths, server_stand_in, seed: config.seed, stop, thread: Some(thread) })
+        Ok(Self { paths, listen_address, seed: config.seed, stop, thread: Some(thread) })
     }
 
     /// Returns the address to which the client connects instead of the server's.
-    pub fn server_stand_in(&self) -> SocketAddr {
-        self.server_stand_in
+    pub fn listen_address(&self) -> SocketAddr {
+        self.listen_address
     }
 
     /// Returns the paths, for changes of their settings and for their counters while packets pass.

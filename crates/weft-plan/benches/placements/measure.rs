@@ -2,7 +2,7 @@
 
 use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
-use weft_plan::ports::{Effort, Entropy, Fabric, plan, random_ports};
+use weft_plan::ports::{Entropy, Fabric, SearchLimits, plan, random_ports};
 use weft_plan::ring::{Ring, ring_hops, rings_as_listed, rings_on_rails, server_order, shares};
 use weft_plan::traffic::queue_pairs;
 use weft_testkit::{Value, json};
@@ -149,7 +149,7 @@ fn bandwidth(
     let network = cluster.network().expect("a shape is a network");
     let fabric = Fabric::new(network, &Failures::none(), Entropy::default()).expect("it fits");
     let ports = if variant.planned_ports {
-        plan(&fabric, &flows, Effort::default(), Seed(placement)).expect("connected").ports
+        plan(&fabric, &flows, SearchLimits::default(), Seed(placement)).expect("connected").ports
     } else {
         random_ports(&fabric, flows.len(), Seed(placement))
     };

@@ -39,7 +39,7 @@ impl MachineBuilder {
     ) -> Result<DeviceId, MachineError> {
         let id = DeviceId(self.devices.len());
         if id.0 >= Self::MAX_DEVICES {
-            return Err(MachineError::TooMany { got: id.0 + 1, most: Self::MAX_DEVICES });
+            return Err(MachineError::TooMany { got: id.0 + 1, max: Self::MAX_DEVICES });
         }
         if name.chars().any(char::is_control) {
             return Err(MachineError::Unprintable { name: name.into() });
@@ -122,7 +122,7 @@ impl MachineBuilder {
         if let Some(cycle) = pcie_cycle(&machine) {
             return Err(MachineError::Cycle { cycle });
         }
-        let reach = super::Reach::new(&machine);
+        let reach = super::BestPaths::new(&machine);
         for &from in &gpus {
             let others = gpus.iter().chain(&nics).filter(|&&other| other != from);
             for &other in others {

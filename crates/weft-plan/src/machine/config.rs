@@ -97,7 +97,7 @@ impl MachineConfig {
         let max = MachineBuilder::MAX_DEVICES;
         let got = self.gpus as usize + self.nics as usize;
         if got > max {
-            return Err(MachineError::TooMany { got, most: max });
+            return Err(MachineError::TooMany { got, max });
         }
         let sockets = if self.gpus > 1 { 2 } else { 1 };
         for socket in 0..sockets {

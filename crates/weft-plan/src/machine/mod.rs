@@ -4,21 +4,21 @@
 //! A [`Machine`] describes one kind of server. [`Cluster`](crate::Cluster) has the servers and the cabling of
 //! their NICs.
 
+mod best_paths;
 mod build;
 #[cfg(feature = "serde")]
 mod config;
 mod nccl;
-mod reach;
 mod refusal;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
+pub use best_paths::{BestPaths, PathType};
 pub use build::MachineBuilder;
 #[cfg(feature = "serde")]
 pub use config::{LinkConfig, MachineConfig};
 pub use nccl::{NcclError, read_nccl};
-pub use reach::{PathType, Reach};
 pub use refusal::MachineError;
 use weft_units::BitRate;
 

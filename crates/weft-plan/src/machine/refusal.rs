@@ -49,11 +49,11 @@ pub enum MachineError {
         to: String,
     },
     /// The machine has too many devices.
-    #[error("{got} devices are more than the {most} a machine may have")]
+    #[error("{got} devices are more than the {max} a machine may have")]
     TooMany {
         /// Number of devices.
         got: usize,
         /// Maximum number.
-        most: usize,
+        max: usize,
     },
 }

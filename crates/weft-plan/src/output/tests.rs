@@ -9,7 +9,7 @@ use super::*;
 use crate::Cluster;
 use crate::cluster::ServerId;
 use crate::machine::read_nccl;
-use crate::ports::{Effort, Entropy, Fabric, plan};
+use crate::ports::{Entropy, Fabric, SearchLimits, plan};
 use crate::ring::{ring_hops, rings_as_listed, rings_on_rails, server_order};
 use crate::testing::{astral_machine, on_shape};
 use crate::traffic::queue_pairs;
@@ -86,7 +86,7 @@ fn the_table_names_every_queue_pair_and_its_port() {
     assert_eq!(pairs.len(), 4 * 8 * 4);
     let fabric =
         Fabric::new(cluster.network().unwrap(), &Failures::none(), Entropy::default()).unwrap();
-    let plan = plan(&fabric, &flows, Effort::default(), Seed(1)).unwrap();
+    let plan = plan(&fabric, &flows, SearchLimits::default(), Seed(1)).unwrap();
     let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan);
     // node1 to node2 crosses blocks: leaf, spine, leaf.
     let across: Vec<_> = rows.iter().filter(|row| row.from == "node1" && row.rail == 5).collect();

@@ -20,7 +20,7 @@ pub struct Loads {
 
 impl Loads {
     /// Returns the number of flows on the busiest link.
-    pub fn most(&self) -> u32 {
+    pub fn max(&self) -> u32 {
         self.worst.map_or(0, |link| self.of_link[link.index()])
     }
 }

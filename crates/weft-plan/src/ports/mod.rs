@@ -24,7 +24,7 @@ pub use colouring::Colouring;
 pub use fabric::{Choice, Fabric};
 pub use linear::Solver;
 pub use loads::{Loads, loads};
-pub use plan::{Effort, Plan, PortSources, plan, random_ports};
+pub use plan::{Plan, PortSources, SearchLimits, plan, random_ports};
 pub use search::least_busy;
 use weft_topo::hash::{HashAlgorithm, SwitchHash};
 use weft_topo::{LinkId, NodeId, RouteError, Topology};

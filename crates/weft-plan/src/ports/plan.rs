@@ -14,7 +14,7 @@ use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
 
 /// Limits of the search for ports where equations have no solution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
+pub struct SearchLimits {
     /// Maximum number of ports tried for one flow.
     pub tries: u32,
     /// Approximate number of ports tried for all flows together.
@@ -23,7 +23,7 @@ pub struct Effort {
     pub rounds: u32,
 }
 
-impl Default for Effort {
+impl Default for SearchLimits {
     fn default() -> Self {
         Self { tries: 256, total: 1 << 22, rounds: 8 }
     }
@@ -65,7 +65,7 @@ pub struct Plan {
 pub fn plan(
     fabric: &Fabric<'_>,
     flows: &[Flow],
-    effort: Effort,
+    limits: SearchLimits,
     seed: Seed,
 ) -> Result<Plan, PlanError> {
     let longest = check(fabric, flows)?;
@@ -73,13 +73,13 @@ pub fn plan(
     let mut planner = Planner {
         fabric,
         flows,
-        effort,
+        limits,
         rng: seed.child("ports", 0).rng(),
         loads: vec![0; fabric.topology().links() as usize],
         ports: vec![fabric.entropy().first; flows.len()],
         paths: Paths::new(flows.len(), longest - 1),
         how: PortSources::default(),
-        budget: Budget { left: effort.total },
+        budget: Budget { left: limits.total },
         solvers: Solvers::default(),
     };
     let targets = targets(fabric, flows);
@@ -160,7 +160,7 @@ impl Paths {
 struct Planner<'a> {
     fabric: &'a Fabric<'a>,
     flows: &'a [Flow],
-    effort: Effort,
+    limits: SearchLimits,
     rng: Rng,
     /// Number of flows on each link, of those that have their port.
     loads: Vec<u32>,
@@ -295,7 +295,7 @@ impl Planner<'_> {
         }
         // A random port leads over the assigned one of `paths` paths; this number of tries fails for three
         // flows in a hundred.
-        let tries = self.budget.share(self.flows.len() - number, self.effort.tries);
+        let tries = self.budget.share(self.flows.len() - number, self.limits.tries);
         if paths * 7 / 2 > u64::from(tries) {
             return Outcome::Unrealised;
         }
@@ -309,7 +309,7 @@ impl Planner<'_> {
     fn fit(&mut self, unrealised: &[usize], limit: u32) {
         for (place, &number) in unrealised.iter().enumerate() {
             // A quarter of the budget is reserved for repairs.
-            let tries = self.budget.share((unrealised.len() - place) * 4 / 3, self.effort.tries);
+            let tries = self.budget.share((unrealised.len() - place) * 4 / 3, self.limits.tries);
             let found = self.first_fit(number, Bounds { limit, tries });
             self.how.fitted += 1;
             self.take(number, found.port, found.path.links());
@@ -324,7 +324,7 @@ impl Planner<'_> {
 
     /// Moves flows off links that carry more than `limit` flows, until a round moves none.
     fn repair(&mut self, limit: u32) {
-        for _ in 0..self.effort.rounds {
+        for _ in 0..self.limits.rounds {
             if self.loads.iter().all(|&load| load <= limit) {
                 return;
             }
@@ -335,7 +335,7 @@ impl Planner<'_> {
                 if self.budget.left == 0 {
                     return;
                 }
-                let tries = self.budget.share(overloaded.len() - place, 4 * self.effort.tries);
+                let tries = self.budget.share(overloaded.len() - place, 4 * self.limits.tries);
                 moved += usize::from(self.relocate(number, Bounds { limit, tries }));
             }
             if moved == 0 {

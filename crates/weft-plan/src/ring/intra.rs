@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use weft_units::BitRate;
 
-use crate::machine::{DeviceId, Machine, PathType, Reach};
+use crate::machine::{BestPaths, DeviceId, Machine, PathType};
 
 /// The path between a GPU and a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ struct Table {
 
 impl Table {
     fn new(machine: &Machine) -> Self {
-        let reach = Reach::new(machine);
+        let reach = BestPaths::new(machine);
         let (gpus, nics) = (machine.gpus(), machine.nics());
         let mut pairs = Vec::new();
         for &a in &gpus {
@@ -105,7 +105,12 @@ impl Table {
     }
 
     /// Returns, for each GPU, the better of its direct path to the NIC and the path through the GPU next to the NIC.
-    fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, NicPath)> {
+    fn exits_to(
+        &self,
+        reach: &BestPaths,
+        nic: DeviceId,
+        nic_rate: u64,
+    ) -> Vec<(u64, u64, NicPath)> {
         let direct = |&gpu: &DeviceId| {
             let path = reach.between(nic, gpu).expect("a machine hangs together");
             (path.rate.as_bps().min(nic_rate), u64::from(path.hops), path.closeness)

@@ -104,7 +104,7 @@ fn a_ring_avoids_the_thin_link_of_a_mesh() {
 /// Returns the best rate over all orders of the GPUs, by exhaustive search.
 fn best_rate(machine: &Machine) -> u64 {
     let (gpus, nic) = (machine.gpus(), machine.nics()[0]);
-    let reach = crate::machine::Reach::new(machine);
+    let reach = crate::machine::BestPaths::new(machine);
     let rate = |a, b| reach.between(a, b).unwrap().rate.as_bps();
     let mut orders = alloc::vec![Vec::new()];
     for _ in 0..gpus.len() {

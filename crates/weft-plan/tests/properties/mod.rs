@@ -8,7 +8,7 @@ use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
 use weft_plan::machine::{Machine, read_nccl};
 use weft_plan::output::{graph_xml, port_csv, read_port_csv, read_port_rows};
-use weft_plan::ports::{Effort, Entropy, Fabric, loads, plan};
+use weft_plan::ports::{Entropy, Fabric, SearchLimits, loads, plan};
 use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::queue_pairs;
 use weft_topo::Failures;
@@ -71,9 +71,9 @@ fn check_plan(cluster: &Cluster) -> bool {
     let Some(network) = cluster.network() else { return true };
     let (_, flows) = queue_pairs(cluster, &hops, 2);
     let fabric = Fabric::new(network, &Failures::none(), Entropy::default()).expect("small");
-    let effort = Effort { tries: 16, total: 4_096, rounds: 2 };
-    match plan(&fabric, &flows, effort, Seed(1)) {
-        Ok(plan) => assert!(loads(&fabric, &flows, &plan.ports).most() >= plan.bound.flows),
+    let limits = SearchLimits { tries: 16, total: 4_096, rounds: 2 };
+    match plan(&fabric, &flows, limits, Seed(1)) {
+        Ok(plan) => assert!(loads(&fabric, &flows, &plan.ports).max() >= plan.bound.flows),
         Err(error) => return refused(&error.to_string()),
     }
     true

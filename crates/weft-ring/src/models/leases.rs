@@ -31,18 +31,18 @@ fn terms(key: u32) -> Terms {
     Terms { connection: key, key, start, length, address, writable: true, readable: true }
 }
 
-/// Recalls everything and waits for the borrower.
-fn recall(lender: &mut Lender<Model>) {
+/// Revokes everything and waits for the borrower.
+fn revoke(lender: &mut Lender<Model>) {
     let is_gone = || {
         thread::yield_now();
         false
     };
-    lender.recall(|_| true, is_gone);
+    lender.revoke(|_| true, is_gone);
 }
 
-/// After a recall has returned, the borrower does not write to the region.
+/// After a revocation has returned, the borrower does not write to the region.
 #[test]
-fn nobody_is_at_work_with_what_was_recalled() {
+fn nobody_is_at_work_with_what_was_revoked() {
     check(|| {
         let table = table();
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
@@ -55,19 +55,19 @@ fn nobody_is_at_work_with_what_was_recalled() {
             if let Some((number, _)) = lent {
                 // Twice, because the lender may wait for the first.
                 for byte in 1..=2 {
-                    borrower.work(number, || {
+                    borrower.with_lease(number, || {
                         write_cell(&there, &[byte; 4]);
                         true
                     });
                 }
             }
         });
-        recall(&mut lender);
+        revoke(&mut lender);
         let left = read_cell(&region);
         write_cell(&region, &[7; 4]);
         assert!(left.iter().all(|&byte| byte == left[0]));
         borrows.join().unwrap();
-        assert_eq!(read_cell(&region), [7; 4], "written after it was recalled");
+        assert_eq!(read_cell(&region), [7; 4], "written after it was revoked");
     });
 }
 
@@ -82,14 +82,14 @@ fn terms_that_are_worked_by_are_of_one_lease() {
             let mut lent = None;
             borrower.take_leases(|number, terms| lent = Some((number, terms)));
             if let Some((number, received)) = lent {
-                borrower.work(number, || {
+                borrower.with_lease(number, || {
                     assert_eq!(received, terms(received.key), "of two leases");
                     assert_eq!(number >> 32, u64::from(received.key), "of another lease");
                     true
                 });
             }
         });
-        recall(&mut lender);
+        revoke(&mut lender);
         lender.lend(2, &terms(2));
         borrows.join().unwrap();
     });

@@ -8,7 +8,7 @@ const LINES: usize = 5;
 
 impl RecordMemory for Model {
     const CAPACITY: u64 = (LINES * ALIGN) as u64;
-    const LONGEST: usize = 2 * ALIGN;
+    const MAX_RECORD_BYTES: usize = 2 * ALIGN;
 }
 
 fn ring() -> (Writer<Model>, Reader<Model>) {
@@ -30,7 +30,7 @@ fn expect(reader: &mut Reader<Model>, number: u8, lines: usize) {
     let mut bytes = [0; 2 * ALIGN];
     record.copy_to(&mut bytes[..lines * ALIGN]);
     assert!(bytes[4..lines * ALIGN].iter().all(|&byte| byte == number), "record {number}");
-    reader.pass(record.len());
+    reader.release(record.len());
 }
 
 fn write(writer: &mut Writer<Model>, number: u8, lines: usize) {

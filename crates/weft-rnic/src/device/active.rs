@@ -17,7 +17,7 @@ use crate::memory::{Accessor, Emtt};
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{CompletionQueue, Event, Leasing, Limits, Place, QueuePairNumber, VerbsError};
+use crate::{CompletionQueue, Event, LeaseEvent, Limits, Place, QueuePairNumber, VerbsError};
 
 /// A queue pair that handles an event.
 pub(super) struct ActiveQp<'a> {
@@ -36,8 +36,8 @@ pub(super) struct ActiveQp<'a> {
     pub(super) places: &'a mut Vec<Place>,
     pub(super) parts: &'a mut Vec<Part>,
     pub(super) has_lent: &'a mut bool,
-    pub(super) leasing: &'a mut VecDeque<Leasing>,
-    pub(super) reaching: &'a mut VecDeque<QueuePairNumber>,
+    pub(super) lease_events: &'a mut VecDeque<LeaseEvent>,
+    pub(super) leased_accesses: &'a mut VecDeque<QueuePairNumber>,
 }
 
 /// The completion queues, and the notifications of their completions.
@@ -70,8 +70,8 @@ impl Device {
             places: &mut self.places,
             parts: &mut self.parts,
             has_lent: &mut self.has_lent,
-            leasing: &mut self.leasing,
-            reaching: &mut self.reaching,
+            lease_events: &mut self.lease_events,
+            leased_accesses: &mut self.leased_accesses,
         })
     }
 

@@ -19,7 +19,7 @@ enum Next {
     /// Open a connection.
     Connect,
     /// Execute the request by a lease.
-    Reach,
+    LeasedAccess,
     /// Fail the request: the peer's process has exited.
     PeerExited,
 }
@@ -58,9 +58,9 @@ impl ActiveQp<'_> {
                     self.fail_peer_exited(now);
                     break;
                 }
-                Next::Reach => {
-                    if !self.reaching.contains(&self.qp) {
-                        self.reaching.push_back(self.qp);
+                Next::LeasedAccess => {
+                    if !self.leased_accesses.contains(&self.qp) {
+                        self.leased_accesses.push_back(self.qp);
                     }
                     break;
                 }
@@ -107,7 +107,7 @@ impl ActiveQp<'_> {
         }
         if requester.uses_lease(now, wqe, latest) {
             match latest {
-                None => return Next::Reach,
+                None => return Next::LeasedAccess,
                 // Behind a READ or a WRITE, the request waits until those in flight are done, since later ones can then
                 // use leases too. Behind another operation it is sent immediately.
                 Some(true) => return Next::Drain,

@@ -50,7 +50,7 @@ impl Carriers {
         self
     }
 
-    pub(super) fn keeping_ended(mut self) -> Self {
+    pub(super) fn with_ended(mut self) -> Self {
         self.network = self.network.with_ended();
         self
     }
@@ -60,11 +60,11 @@ impl Carriers {
     }
 
     /// Routes new connections to a peer over this link.
-    pub(super) fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
+    pub(super) fn route_over(&mut self, peer: SocketAddr, link: LinkId) {
         self.routes.insert(peer, link);
     }
 
-    pub(super) fn owes_links(&self) -> bool {
+    pub(super) fn has_packets_for_links(&self) -> bool {
         self.direct.has_ready()
     }
 
@@ -157,7 +157,7 @@ impl Carriers {
     }
 
     /// Returns the statistics of a connection over the network; `None` for one over a link.
-    pub(super) fn flow(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
+    pub(super) fn connection_stats(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
         if Direct::is_direct(connection) { None } else { self.network.connection_stats(connection) }
     }
 

@@ -1,8 +1,8 @@
-//! Leases: a peer on this host accesses a region directly, without this device, until the lease is recalled. A peer gets a
+//! Leases: a peer on this host accesses a region directly, without this device, until the lease is revoked. A peer gets a
 //! lease of a region after its first authorised access. Later requests are executed in the process that posts them, so the
 //! process of this device need not run.
 //!
-//! A lease grants the rights of the region and of the queue pair, for one connection. It is recalled when one of these changes,
+//! A lease grants the rights of the region and of the queue pair, for one connection. It is revoked when one of these changes,
 //! and the device's owner ensures that no peer uses it after the call that made the change. Requests stay in order because a
 //! request uses a lease only if no earlier one is in flight.
 
@@ -13,11 +13,11 @@ use super::requester::scatter;
 use super::{Device, Source};
 use crate::memory::{Access, RegionRequest, Right};
 use crate::queue_pair::{Borrowed, QueuePair, Reachable, Role, State};
-use crate::{Lease, LeaseId, Leasing, QueuePairNumber};
+use crate::{Lease, LeaseEvent, LeaseId, QueuePairNumber};
 
 /// A request to execute in the lender's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach<'a> {
+pub struct LeasedAccess<'a> {
     /// The lease.
     pub lease: LeaseId,
     /// The address in the lender's memory.
@@ -57,23 +57,23 @@ impl ActiveQp<'_> {
             readable: rights[1] && access.contains(Access::REMOTE_READ),
         };
         *self.has_lent = true;
-        self.leasing.push_back(Leasing::Granted { link, owner, connection, lease });
+        self.lease_events.push_back(LeaseEvent::Granted { link, owner, connection, lease });
     }
 
-    /// Recalls the leases of the queue pair's connection.
-    pub(super) fn recall_leases(&mut self) {
+    /// Revokes the leases of the queue pair's connection.
+    pub(super) fn revoke_leases(&mut self) {
         if let Some(flow) = &mut self.pair.responder.flow
             && flow.lent.take().is_some()
         {
-            self.leasing.push_back(Leasing::ConnectionRecalled(flow.connection));
+            self.lease_events.push_back(LeaseEvent::ConnectionRevoked(flow.connection));
         }
     }
 
-    /// Executes the next request by its lease through `reach`, unless it cannot start or has none.
+    /// Executes the next request by its lease through `execute`, unless it cannot start or has none.
     fn execute_by_lease(
         &mut self,
         now: Instant,
-        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
+        execute: impl FnOnce(&LeasedAccess<'_>) -> Option<Instant>,
     ) {
         let accessor = self.accessor();
         let QueuePair { state, send, requester, .. } = &mut *self.pair;
@@ -93,7 +93,7 @@ impl ActiveQp<'_> {
             Some(bytes) => Source::Inline(bytes),
             None => Source::Memory(self.places),
         };
-        if let Some(done) = reach(&Reach { lease: id, address, length, writes, local }) {
+        if let Some(done) = execute(&LeasedAccess { lease: id, address, length, writes, local }) {
             requester.burst.record(now, done);
             send.complete_leased();
         } else {
@@ -103,16 +103,16 @@ impl ActiveQp<'_> {
 }
 
 impl Device {
-    /// Returns the next notification for borrowers. A recalled lease is usable until its borrower is notified, so the owner
+    /// Returns the next notification for borrowers. A revoked lease is usable until its borrower is notified, so the owner
     /// drains the notifications after each call, before its caller continues.
-    pub fn poll_leasing(&mut self) -> Option<Leasing> {
-        self.leasing.pop_front()
+    pub fn poll_lease_event(&mut self) -> Option<LeaseEvent> {
+        self.lease_events.pop_front()
     }
 
-    /// Recalls the leases of a key, if the device has ever granted one.
-    pub(super) fn recall(&mut self, key: u32) {
+    /// Revokes the leases of a key, if the device has ever granted one.
+    pub(super) fn revoke(&mut self, key: u32) {
         if self.has_lent {
-            self.leasing.push_back(Leasing::KeyRecalled(key));
+            self.lease_events.push_back(LeaseEvent::KeyRevoked(key));
         }
     }
 
@@ -128,26 +128,26 @@ impl Device {
     }
 
     /// Returns `true` if a request can be executed by a lease, apart from room for its completion.
-    pub fn may_reach(&self) -> bool {
-        !self.reaching.is_empty()
+    pub fn has_leased_access(&self) -> bool {
+        !self.leased_accesses.is_empty()
     }
 
-    /// Has `reach` execute the next request that a lease allows; returns `false` if there is none. `reach` returns the time at
-    /// which the copy was done, or `None` if the lease was recalled; the request then uses the link. The last byte of a write
+    /// Has `execute` execute the next request that a lease allows; returns `false` if there is none. `execute` returns the time at
+    /// which the copy was done, or `None` if the lease was revoked; the request then uses the link. The last byte of a write
     /// must be stored last.
-    pub fn poll_reach(
+    pub fn poll_leased_access(
         &mut self,
         now: Instant,
-        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
+        execute: impl FnOnce(&LeasedAccess<'_>) -> Option<Instant>,
     ) -> bool {
         let has_room = |qp: &QueuePairNumber| {
             let cq = self.qps.get(qp.0).and_then(|pair| self.cqs.get(pair.request.send_cq.0));
             cq.is_none_or(|queue| queue.completions.has_room())
         };
-        let Some(next) = self.reaching.iter().position(has_room) else { return false };
-        let qp = self.reaching.remove(next).expect("found just now");
+        let Some(next) = self.leased_accesses.iter().position(has_room) else { return false };
+        let qp = self.leased_accesses.remove(next).expect("found just now");
         if let Some(mut active) = self.active(qp) {
-            active.execute_by_lease(now, reach);
+            active.execute_by_lease(now, execute);
             active.retire(now);
             active.pump(now);
         }

@@ -18,7 +18,7 @@ use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
 use crate::{
-    CompletionQueue, Context, Event, Leasing, Limits, Place, ProtectionDomain, QueuePairNumber,
+    CompletionQueue, Context, Event, LeaseEvent, Limits, Place, ProtectionDomain, QueuePairNumber,
 };
 
 mod active;
@@ -47,7 +47,7 @@ mod waiting;
 use carriers::Carriers;
 use datagrams::Datagrams;
 use holding::Holding;
-pub use leases::Reach;
+pub use leases::LeasedAccess;
 pub use packet::{ReceivedPacket, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
@@ -69,7 +69,7 @@ pub struct Connection<'a> {
     /// The peer's address; `None` until the connection is established.
     pub peer: Option<SocketAddr>,
     /// The transport's statistics; `None` for a connection over a link of the host.
-    pub flow: Option<ConnectionStats<'a>>,
+    pub stats: Option<ConnectionStats<'a>>,
 }
 
 /// The state of an open context.
@@ -118,9 +118,9 @@ pub struct Device {
     /// `true` once a lease was granted.
     has_lent: bool,
     /// Notifications for borrowers that the owner has not polled.
-    leasing: VecDeque<Leasing>,
+    lease_events: VecDeque<LeaseEvent>,
     /// Queue pairs whose next request a lease allows.
-    reaching: VecDeque<QueuePairNumber>,
+    leased_accesses: VecDeque<QueuePairNumber>,
 }
 
 impl Device {
@@ -164,8 +164,8 @@ impl Device {
             places: Vec::new(),
             parts: Vec::new(),
             has_lent: false,
-            leasing: VecDeque::new(),
-            reaching: VecDeque::new(),
+            lease_events: VecDeque::new(),
+            leased_accesses: VecDeque::new(),
         })
     }
 
@@ -192,8 +192,8 @@ impl Device {
 
     /// Records the ids of ended connections over the network for [`poll_ended`](Self::poll_ended).
     #[must_use]
-    pub fn keeping_ended(mut self) -> Self {
-        self.carriers = self.carriers.keeping_ended();
+    pub fn with_ended(mut self) -> Self {
+        self.carriers = self.carriers.with_ended();
         self
     }
 
@@ -218,7 +218,7 @@ impl Device {
             id,
             qp,
             peer: self.carriers.peer(id).map(|peer| peer.address),
-            flow: self.carriers.flow(id),
+            stats: self.carriers.connection_stats(id),
         })
     }
 

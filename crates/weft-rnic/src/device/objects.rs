@@ -137,7 +137,7 @@ impl Device {
         self.check_owner(to, request.owner)?;
         self.check_region(&request)?;
         self.emtt.change(key, to, &request);
-        self.recall(key);
+        self.revoke(key);
         self.domain(from)?.users -= 1;
         self.domain(to)?.users += 1;
         Ok(())
@@ -155,7 +155,7 @@ impl Device {
             return Err(VerbsError::Busy { users });
         }
         self.emtt.deregister(key);
-        self.recall(key);
+        self.revoke(key);
         self.domain(domain)?.users -= 1;
         Ok(())
     }

@@ -196,7 +196,7 @@ impl ActiveQp<'_> {
         }
         self.pair.set_attributes(attributes);
         if attributes.access.is_some() {
-            self.recall_leases();
+            self.revoke_leases();
         }
         match to {
             State::Reset => self.reset(now),

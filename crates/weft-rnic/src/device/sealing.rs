@@ -43,7 +43,7 @@ impl Device {
     }
 
     /// Returns the next ended connection over the network whose last packet was sent, if
-    /// [`keeping_ended`](Self::keeping_ended) records them.
+    /// [`with_ended`](Self::with_ended) records them.
     #[inline]
     pub fn poll_ended(&mut self) -> Option<EndedConnection> {
         self.carriers.network.poll_ended()

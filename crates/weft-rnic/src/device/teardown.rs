@@ -17,7 +17,7 @@ impl ActiveQp<'_> {
             return;
         }
         self.pair.state = State::Error;
-        self.recall_leases();
+        self.revoke_leases();
         let acknowledges = !self.pair.responder.acknowledgements.is_empty();
         self.end_flow(now, Role::Requester);
         if acknowledges {
@@ -78,14 +78,14 @@ impl ActiveQp<'_> {
         for cq in [pair.request.send_cq, pair.request.receive_cq] {
             let queue = self.completing.cqs.get_mut(cq.0);
             let queue = queue.expect("queue pairs keep their completion queues");
-            queue.completions.forget(self.qp);
+            queue.completions.discard(self.qp);
         }
     }
 
     /// Closes a connection of the queue pair, and drops the messages that are arriving on it.
     pub(super) fn end_flow(&mut self, now: Instant, role: Role) {
         if role == Role::Responder {
-            self.recall_leases();
+            self.revoke_leases();
         }
         let pair = &mut *self.pair;
         let flow = match role {
@@ -133,7 +133,7 @@ impl ActiveQp<'_> {
     /// Detaches the responder's connection without closing it, if all its messages were executed: the transport then retransmits
     /// a lost acknowledgement as long as the peer has the connection. Any further message closes it.
     pub(super) fn detach_flow(&mut self) {
-        self.recall_leases();
+        self.revoke_leases();
         let responder = &mut self.pair.responder;
         let idle = responder.answers.is_empty() && responder.acknowledgements.is_empty();
         if let Some(flow) = responder.flow.take_if(|flow| idle && flow.inbox.is_empty()) {

@@ -73,13 +73,13 @@ impl Device {
     }
 
     /// Routes new connections to `peer` (address and receive port) over this link instead of the network.
-    pub fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
-        self.carriers.reach_over(peer, link);
+    pub fn route_over(&mut self, peer: SocketAddr, link: LinkId) {
+        self.carriers.route_over(peer, link);
     }
 
     /// Returns `true` if packets wait to be sent over links.
-    pub fn owes_links(&self) -> bool {
-        self.carriers.owes_links()
+    pub fn has_packets_for_links(&self) -> bool {
+        self.carriers.has_packets_for_links()
     }
 
     /// Returns `true` if messages wait to be sent over links. Acknowledgements alone do not count: they may wait until

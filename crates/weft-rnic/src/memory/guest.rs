@@ -111,7 +111,7 @@ impl GuestSpace {
     ///
     /// # Errors
     /// The address is not that of a doorbell in the I/O region.
-    pub fn let_devices_ring(&mut self, address: u64) -> Result<(), MapError> {
+    pub fn map_doorbell_for_devices(&mut self, address: u64) -> Result<(), MapError> {
         let page = address / PAGE_BYTES;
         let doorbell = self.mmu.get(&page).filter(|_| address >= IO_REGION);
         self.rung_by_devices.insert(page, *doorbell.ok_or(MapError::NotMemory)?);

@@ -5,7 +5,7 @@ use weft_units::{Duration, Instant};
 use super::{Requester, Wqe};
 use crate::{Lease, LeaseId, Operation, Remote};
 
-/// Largest request that is executed by a lease, bytes. The posting program, and a recall of the lease, wait for the copy.
+/// Largest request that is executed by a lease, bytes. The posting program, and a revocation of the lease, wait for the copy.
 const MAX_LEASED_BYTES: u64 = 1 << 20;
 /// Largest WRITE, bytes, that a link carries faster than a system call copies it while the peer receives.
 const MAX_SHORT_BYTES: u64 = 8 << 10;

@@ -12,7 +12,7 @@ use crate::*;
 pub(crate) struct Leases {
     /// Number of leases granted so far.
     granted: u64,
-    /// The leases that are not recalled.
+    /// The leases that are not revoked.
     valid: Vec<Lent>,
     /// Number of requests that were executed by a lease.
     pub(crate) used: u64,
@@ -29,10 +29,10 @@ struct Lent {
 impl Network {
     /// Delivers a host's notifications for its borrowers.
     pub(super) fn notify_borrowers(&mut self, host: usize) {
-        while let Some(leasing) = self.hosts[host].device.poll_leasing() {
+        while let Some(event) = self.hosts[host].device.poll_lease_event() {
             let leases = &mut self.hosts[host].leases;
-            match leasing {
-                Leasing::Granted { link, owner, connection, lease } => {
+            match event {
+                LeaseEvent::Granted { link, owner, connection, lease } => {
                     leases.granted += 1;
                     let (number, key) = (leases.granted, lease.key);
                     leases.valid.push(Lent { number, owner, connection, key });
@@ -40,8 +40,8 @@ impl Network {
                     let id = LeaseId { link: link_to(host), number };
                     self.hosts[borrower].device.borrow(lease, id);
                 }
-                Leasing::KeyRecalled(key) => leases.valid.retain(|lent| lent.key != key),
-                Leasing::ConnectionRecalled(connection) => {
+                LeaseEvent::KeyRevoked(key) => leases.valid.retain(|lent| lent.key != key),
+                LeaseEvent::ConnectionRevoked(connection) => {
                     leases.valid.retain(|lent| lent.connection != connection);
                 }
             }
@@ -50,7 +50,7 @@ impl Network {
 
     /// Has a host execute the requests that leases allow.
     pub(super) fn reach(&mut self, host: usize) {
-        if !self.hosts[host].device.may_reach() {
+        if !self.hosts[host].device.has_leased_access() {
             return;
         }
         let taken = |other: &mut super::network::Host| core::mem::take(&mut other.memory);
@@ -58,7 +58,7 @@ impl Network {
         let mut leases: Vec<Leases> =
             self.hosts.iter_mut().map(|host| core::mem::take(&mut host.leases)).collect();
         let device = &mut self.hosts[host].device;
-        while device.poll_reach(self.now, |request| {
+        while device.poll_leased_access(self.now, |request| {
             let lender = usize::try_from(request.lease.link.0).unwrap();
             let lent = leases[lender].valid.iter().find(|l| l.number == request.lease.number);
             let &Lent { owner, .. } = lent?;
@@ -77,7 +77,7 @@ fn copy(
     memories: &mut [HostMemory],
     (here, lender): (usize, usize),
     there: Place,
-    request: &Reach<'_>,
+    request: &LeasedAccess<'_>,
 ) {
     match request.local {
         Source::Memory(places) if request.writes => {

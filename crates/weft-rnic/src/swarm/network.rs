@@ -154,7 +154,7 @@ impl Network {
         for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
             let device = &mut self.hosts[from].device;
             device.link_up(self.now, link_to(to));
-            device.reach_over(address(to), link_to(to));
+            device.route_over(address(to), link_to(to));
         }
     }
 

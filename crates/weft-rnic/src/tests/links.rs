@@ -203,7 +203,7 @@ fn accesses_outside_a_lease_are_refused() {
 }
 
 #[test]
-fn a_recalled_lease_grants_no_access() {
+fn a_revoked_lease_grants_no_access() {
     let read_only = Attributes { access: Some(Access::REMOTE_READ), ..Attributes::default() };
     let takes: [fn(&mut Network, &End, &Attributes); 3] = [
         |network, b, _| network.hosts[b.host].device.deregister(b.key).unwrap(),

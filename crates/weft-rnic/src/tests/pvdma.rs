@@ -158,9 +158,9 @@ fn devices_ring_doorbells_of_the_region_where_they_may_and_fault_where_not() {
     let mut guest = GuestSpace::new(64 * MIB, DoorbellSpace::IoRegion);
     let (doorbell, reached) = rung_by_a_gpu(&mut guest);
     assert_eq!(reached, None, "a fault, not somebody's memory");
-    guest.let_devices_ring(doorbell).unwrap();
+    guest.map_doorbell_for_devices(doorbell).unwrap();
     assert_eq!(guest.to_devices(doorbell), Some(Meaning::Doorbell(DOORBELL)));
-    assert_eq!(guest.let_devices_ring(doorbell + PAGE_BYTES), Err(MapError::NotMemory));
+    assert_eq!(guest.map_doorbell_for_devices(doorbell + PAGE_BYTES), Err(MapError::NotMemory));
     guest.unmap_doorbell(DOORBELL);
     assert_eq!((guest.to_devices(doorbell), guest.to_processors(doorbell)), (None, None));
 }

@@ -125,7 +125,8 @@ pub struct Event {
     /// The time in nanoseconds.
     pub at: u64,
     /// The kind.
-    pub what: EventKind,
+    #[serde(rename = "what")]
+    pub kind: EventKind,
     /// The router; empty if there is none.
     pub router: String,
     /// The port, if the event concerns one.

@@ -339,7 +339,7 @@ impl Controller {
     fn emit(&mut self, kind: EventKind, subject: Subject, text: String, now: Instant) {
         self.stats.count(kind);
         let Subject { router, port, id } = subject;
-        self.events.push_back(Event { at: now.as_nanos(), what: kind, router, port, id, text });
+        self.events.push_back(Event { at: now.as_nanos(), kind, router, port, id, text });
     }
 
     fn port_name(&self, link: LinkId) -> (String, String) {

@@ -137,8 +137,8 @@ impl Controller {
         let subject = Subject { router: name.to_owned(), port: port.clone(), id: None };
         self.emit(EventKind::Link, subject, text.into(), now);
         if let Some(link) = self.fabric.link_of_port(router, &port) {
-            self.telemetry.forget(link);
-            self.alarms.forget(link);
+            self.telemetry.discard(link);
+            self.alarms.discard(link);
             self.episodes.remove(&link);
         }
     }

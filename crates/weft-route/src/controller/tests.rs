@@ -139,7 +139,7 @@ impl Harness {
     }
 
     fn texts(&self, kind: EventKind) -> Vec<&str> {
-        let events = self.events.iter().filter(|event| event.what == kind);
+        let events = self.events.iter().filter(|event| event.kind == kind);
         events.map(|event| event.text.as_str()).collect()
     }
 

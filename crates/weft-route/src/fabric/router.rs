@@ -217,6 +217,6 @@ pub(super) fn nearest<'a>(
     format!("{kind} {name:?}, which does not exist{hint}")
 }
 
-pub(super) fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
-    if count > most { Err(InstalledError::TooMany { what, count, most }) } else { Ok(()) }
+pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), InstalledError> {
+    if count > max { Err(InstalledError::TooMany { what, count, max }) } else { Ok(()) }
 }

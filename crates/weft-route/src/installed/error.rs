@@ -92,14 +92,14 @@ pub enum InstalledError {
         prefix: Prefix,
     },
     /// More items than the maximum of a fabric.
-    #[error("{count} {what} exceed the maximum of {most}")]
+    #[error("{count} {what} exceed the maximum of {max}")]
     TooMany {
         /// The kind of item.
         what: &'static str,
         /// Number of items.
         count: usize,
         /// Maximum number of items.
-        most: usize,
+        max: usize,
     },
     /// A router whose ports or cables changed: the whole fabric has to be read again.
     #[error("router {router:?} has other ports or cables than before; read the whole fabric again")]

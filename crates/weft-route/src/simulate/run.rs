@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 pub use outcome::{Outcome, WindowRow};
 use weft_plan::cluster::Network;
-use weft_plan::ports::{self, Effort, Entropy, switch_hashes};
+use weft_plan::ports::{self, Entropy, SearchLimits, switch_hashes};
 use weft_topo::hash::FiveTuple;
 use weft_topo::{Failures, Routes, Topology};
 use weft_units::{Duration, Instant, Rng, Seed};
@@ -219,7 +219,7 @@ impl Simulation {
                 random += flows.len();
             }
         }
-        let planned = ports::plan(&whole, &planned, Effort::default(), seed)?.ports;
+        let planned = ports::plan(&whole, &planned, SearchLimits::default(), seed)?.ports;
         let random = ports::random_ports(&whole, random, seed);
         let (mut planned, mut random) = (planned.into_iter(), random.into_iter());
         self.flows.clear();

@@ -26,7 +26,7 @@ impl Seals {
         named: SetupClass,
     ) -> Admission {
         if !self.is_on() {
-            return Admission::Take;
+            return Admission::Admit;
         }
         match (header.kind, named) {
             (SetupKind::Request, SetupClass::New) => self.admit_request(from, header, rest),
@@ -36,12 +36,12 @@ impl Seals {
             (SetupKind::Reset, SetupClass::Connection(connection)) => {
                 self.admit_reset(connection, header)
             }
-            _ => Admission::Take,
+            _ => Admission::Admit,
         }
     }
 
     fn admit_request(&mut self, from: SocketAddr, header: &SetupHeader, rest: &[u8]) -> Admission {
-        let Some(terms) = header.terms else { return Admission::Take };
+        let Some(terms) = header.terms else { return Admission::Admit };
         let key = (SocketAddr::new(from.ip(), terms.receive_port), header.local_cid);
         if rest.is_empty() {
             if self.config.mode == Mode::Required {
@@ -49,7 +49,7 @@ impl Seals {
                 return Admission::Refuse(SetupFault::NotEncrypted);
             }
             self.responders.insert(key, None);
-            return Admission::Take;
+            return Admission::Admit;
         }
         if !self.budget.take() {
             // The peer retransmits.
@@ -64,7 +64,7 @@ impl Seals {
             return Admission::Refuse(SetupFault::NotAuthentic);
         };
         self.responders.insert(key, Some(Box::new(responder)));
-        Admission::TakeSealed
+        Admission::AdmitSealed
     }
 
     fn admit_accept(
@@ -77,7 +77,7 @@ impl Seals {
             // The accept is a retransmission.
             let known = self.channels.get(&connection);
             let same = known.is_none_or(|channel| channel.remote == header.local_cid);
-            return if same { Admission::Take } else { Admission::Drop };
+            return if same { Admission::Admit } else { Admission::Drop };
         };
         if rest.is_empty() {
             if initiator.requires_encryption {
@@ -86,11 +86,11 @@ impl Seals {
             }
             if self.config.mode == Mode::Required {
                 self.counters.refused_clear += 1;
-                return Admission::GiveUp(connection, SetupFault::NotEncrypted);
+                return Admission::Close(connection, SetupFault::NotEncrypted);
             }
             self.initiators.remove(&connection);
             self.note_clear(connection);
-            return Admission::Take;
+            return Admission::Admit;
         }
         let Ok(agreed) = initiator.finish(header, rest) else {
             // A forgery, or a peer with another pre-shared key: the genuine accept may still
@@ -101,25 +101,25 @@ impl Seals {
         self.initiators.remove(&connection);
         if !self.config.accepts(agreed.peer) {
             self.counters.refused_exchanges += 1;
-            return Admission::GiveUp(connection, SetupFault::NotAuthentic);
+            return Admission::Close(connection, SetupFault::NotAuthentic);
         }
         self.install(connection, header.local_cid, agreed, None);
-        Admission::TakeSealed
+        Admission::AdmitSealed
     }
 
     /// Returns the verdict on a reset, which anybody on the path can forge: the peer is probed if it answers a recent
     /// packet.
     fn admit_reset(&mut self, connection: ConnectionId, header: &SetupHeader) -> Admission {
-        let Some(channel) = self.channels.get(&connection) else { return Admission::Take };
+        let Some(channel) = self.channels.get(&connection) else { return Admission::Admit };
         if header.reason == RESET_OF_SEALED && channel.sent_lately(header.destination_cid) {
-            return Admission::Doubt(connection);
+            return Admission::Probe(connection);
         }
         // A peer that has shown no keys may have given the connection up before the accept came.
-        if channel.accept.is_some() { Admission::Take } else { Admission::Drop }
+        if channel.accept.is_some() { Admission::Admit } else { Admission::Drop }
     }
 
     /// Returns the extension of a request of this end, the same one for each retransmission until the peer accepts. A
-    /// later request goes to a peer that has lost the keys (`Admission::Doubt`), and begins another exchange.
+    /// later request goes to a peer that has lost the keys (`Admission::Probe`), and begins another exchange.
     pub(super) fn request_extension(
         &mut self,
         connection: ConnectionId,

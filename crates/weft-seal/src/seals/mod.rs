@@ -221,7 +221,7 @@ impl Seals {
     ///
     /// # Panics
     /// Panics if the datagram is too short for `clear` and [`Wrap::len`] bytes, if `wrap` is of another endpoint, or if
-    /// its connection was [forgotten](Self::forget) since.
+    /// its connection was [removed](Self::remove) since.
     #[inline]
     pub fn seal(&mut self, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
         self.seal_as(SealedContent::Packet, wrap, clear, datagram);
@@ -379,8 +379,8 @@ impl Seals {
     }
 
     /// Removes the keys of a closed connection.
-    pub fn forget(&mut self, forgotten: EndedConnection) {
-        let EndedConnection { connection, to, remote_cid } = forgotten;
+    pub fn remove(&mut self, ended: EndedConnection) {
+        let EndedConnection { connection, to, remote_cid } = ended;
         self.initiators.remove(&connection);
         self.responders.remove(&(to, remote_cid));
         self.channels.remove(&connection);

@@ -60,11 +60,11 @@ impl Pair {
         let first = exchange(initiator, 0, request);
         assert_eq!(
             responder.admit(at(0), &request, &first, SetupClass::New),
-            Admission::TakeSealed
+            Admission::AdmitSealed
         );
         let second = exchange(responder, 1, accept);
         let asked = SetupClass::Connection(ConnectionId(IDS[0]));
-        assert_eq!(initiator.admit(at(1), &accept, &second, asked), Admission::TakeSealed);
+        assert_eq!(initiator.admit(at(1), &accept, &second, asked), Admission::AdmitSealed);
         Self { ends, sent: 0 }
     }
 
@@ -150,18 +150,20 @@ fn admissions(bytes: &[u8]) {
     let mut responder = end(2);
     let request = setup(SetupKind::Request, 0);
     let admission = responder.admit(at(0), &request, bytes, SetupClass::New);
-    assert!(matches!(admission, Admission::Take | Admission::Refuse(_)), "{admission:?}");
+    assert!(matches!(admission, Admission::Admit | Admission::Refuse(_)), "{admission:?}");
     let accept = setup(SetupKind::Accept, 1);
     let admission =
         initiator.admit(at(1), &accept, bytes, SetupClass::Connection(ConnectionId(IDS[0])));
     // Nobody can answer a request without having seen it.
-    assert!(matches!(admission, Admission::Drop | Admission::GiveUp(..)), "{admission:?}");
+    assert!(matches!(admission, Admission::Drop | Admission::Close(..)), "{admission:?}");
     assert_eq!(initiator.connections(), 0);
     if let Ok((header, rest)) = SetupHeader::parse(bytes) {
         for seals in [&mut initiator, &mut responder] {
-            for named in
-                [SetupClass::New, SetupClass::Connection(ConnectionId(IDS[0])), SetupClass::Nothing]
-            {
+            for named in [
+                SetupClass::New,
+                SetupClass::Connection(ConnectionId(IDS[0])),
+                SetupClass::NoConnection,
+            ] {
                 let _ = seals.admit(at(0), &header, rest, named);
             }
         }

@@ -60,10 +60,10 @@ impl Checks {
     /// Returns the checks that hold if one link stays broken, whose paths do not come up again, or if an attacker
     /// replays requests and so sets up connections that no host requested: their ends wait for a peer until they time
     /// out.
-    pub fn holding(is_scarred: bool, is_attacked: bool) -> Self {
+    pub fn holding(has_broken_link: bool, is_attacked: bool) -> Self {
         let holds = |kind: &Kind| match kind {
-            Kind::PathReturn => !is_scarred,
-            Kind::Closure => !is_scarred && !is_attacked,
+            Kind::PathReturn => !has_broken_link,
+            Kind::Closure => !has_broken_link && !is_attacked,
             _ => true,
         };
         Self::of(&Kind::ALL.iter().copied().filter(holds).collect::<Vec<_>>())

@@ -64,7 +64,7 @@ pub const METRICS: &[Metric] = &[
     metric("slow_uplink_share", "by slow", "ports.slow_uplinks.share", Percent, IfAny),
     metric("slow_uplink_load", "slow load", "ports.slow_uplinks.load", Percent, IfAny),
     metric("fast_uplink_load", "fast load", "ports.slow_uplinks.fast_load", Percent, IfAny),
-    metric("retransmit_share", "repeats", "transport.retransmit_share", Percent, IfAny),
+    metric("retransmit_share", "retransmits", "transport.retransmit_share", Percent, IfAny),
     metric("out_of_order_share", "out of order", "transport.out_of_order_share", Percent, IfAny),
     metric("path_switches", "switches", "transport.path_switches", Decimals(0), IfAny),
     metric("probe_share", "probes", "transport.probe_share", Percent, IfAny),

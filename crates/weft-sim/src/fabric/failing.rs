@@ -88,7 +88,7 @@ impl Fabric {
     }
 
     /// Removes every failure and impairment.
-    pub fn heal(&mut self, now: SimTime) {
+    pub fn repair_all(&mut self, now: SimTime) {
         self.failures = Failures::none();
         self.impairments.clear();
         self.refresh_conditions(now);

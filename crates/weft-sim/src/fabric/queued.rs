@@ -76,7 +76,7 @@ impl Fabric {
     /// Returns the bytes that a port holds, with the unsent rest of the packet on the wire.
     pub(super) fn held_bytes(&self, link: LinkId, now: SimTime) -> Option<u64> {
         let port = &self.ports.as_ref()?.list[link.index()];
-        Some(port.waiting_in_all() + self.class(link).pace.bytes(port.free_at.since(now)))
+        Some(port.queued_bytes() + self.class(link).pace.bytes(port.free_at.since(now)))
     }
 
     #[inline]
@@ -116,7 +116,7 @@ impl Fabric {
 
     /// Handles a packet's arrival at a switch: puts it into a port's queue, or drops it.
     pub(super) fn forward_to_queue(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
-        if !self.survived_the_link(hop) {
+        if !self.link_stayed_up(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
         match self.next_link(now, hop) {
@@ -216,7 +216,7 @@ impl Fabric {
     /// Updates the link's longest queue so far.
     fn record_depth(&mut self, now: SimTime, link: LinkId) {
         let port = self.port(link);
-        let (waiting, sending) = (port.waiting_in_all(), port.free_at.since(now));
+        let (waiting, sending) = (port.queued_bytes(), port.free_at.since(now));
         let backlog = self.class(link).pace.span(waiting) + sending;
         let state = &mut self.links[link.index()];
         state.max_backlog = state.max_backlog.max(backlog);
@@ -384,7 +384,7 @@ fn wake(
 ) {
     let next = port.next_departure();
     state.busy_until = match next {
-        Some(next) => next + pace.span(port.waiting_in_all()),
+        Some(next) => next + pace.span(port.queued_bytes()),
         None => port.free_at,
     };
     let sent = (port.of_host && port.free_at > now).then_some(port.free_at);

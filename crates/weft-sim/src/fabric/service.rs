@@ -16,7 +16,7 @@ const _: () = assert!(CONTROL_SIZE > FRAME_OVERHEAD);
 impl Fabric {
     /// Has the model service a packet that arrived at a switch.
     pub(super) fn service(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
-        if !self.survived_the_link(hop) {
+        if !self.link_stayed_up(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
         let candidates = self.routes.next_links(hop.node(), hop.destination());

@@ -21,11 +21,13 @@ pub struct TenantCounters {
     /// Frames that arrived after a later one; counted while no frame arrived as plain VXLAN.
     pub late: u64,
     /// Frames that arrived twice; counted while no frame arrived as plain VXLAN.
-    pub twice: u64,
+    #[serde(rename = "twice")]
+    pub frames_duplicate: u64,
     /// Frames with other bytes than those sent.
     pub damaged: u64,
     /// Frames of flows that were closed.
-    pub strays: u64,
+    #[serde(rename = "strays")]
+    pub frames_after_close: u64,
 }
 
 /// Counters of a host's switch and tenants, or of all hosts together.
@@ -88,9 +90,9 @@ fn add_tenants(all: &mut TenantCounters, one: &TenantCounters) {
         bytes_received,
         bytes_duplicate,
         late,
-        twice,
+        frames_duplicate,
         damaged,
-        strays,
+        frames_after_close,
     } = one;
     all.frames_sent += frames_sent;
     all.frames_retransmitted += frames_retransmitted;
@@ -99,7 +101,7 @@ fn add_tenants(all: &mut TenantCounters, one: &TenantCounters) {
     all.bytes_received += bytes_received;
     all.bytes_duplicate += bytes_duplicate;
     all.late += late;
-    all.twice += twice;
+    all.frames_duplicate += frames_duplicate;
     all.damaged += damaged;
-    all.strays += strays;
+    all.frames_after_close += frames_after_close;
 }

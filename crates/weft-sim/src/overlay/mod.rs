@@ -179,7 +179,7 @@ impl Vtep {
             .find(|(channel, side)| self.flows.get(channel).is_some_and(|flow| flow.side == *side));
         let Some((channel, side)) = found else {
             // The flow is closed.
-            self.counters.strays += 1;
+            self.counters.frames_after_close += 1;
             return;
         };
         let flow = self.flows.get_mut(&channel).expect("found above");
@@ -193,7 +193,7 @@ impl Vtep {
                     !self.config.in_order
                 }
                 FrameOrder::Duplicate => {
-                    self.counters.twice += 1;
+                    self.counters.frames_duplicate += 1;
                     false
                 }
             };

@@ -173,8 +173,8 @@ impl Dma {
     }
 
     /// Forgets a connection that has ended, with its buffer.
-    pub fn forget(&mut self, connection: u32) {
-        self.pages.forget(connection);
+    pub fn remove_connection(&mut self, connection: u32) {
+        self.pages.remove_connection(connection);
     }
 
     /// Returns the counters so far.

@@ -50,7 +50,7 @@ impl Pages {
         buffer[pages].iter().copied()
     }
 
-    pub(super) fn forget(&mut self, connection: u32) {
+    pub(super) fn remove_connection(&mut self, connection: u32) {
         self.buffers.remove(&connection);
     }
 }

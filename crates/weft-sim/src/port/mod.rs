@@ -173,8 +173,8 @@ impl Port {
             Class::Control => self.control.push(waiting),
             Class::Data => self.data.push(waiting),
         }
-        let deeper = self.waiting_in_all() > self.deepest;
-        self.deepest = self.deepest.max(self.waiting_in_all());
+        let deeper = self.queued_bytes() > self.deepest;
+        self.deepest = self.deepest.max(self.queued_bytes());
         deeper
     }
 
@@ -188,7 +188,7 @@ impl Port {
     /// Returns `true` if it has no packet to send.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.waiting_in_all() == 0 && self.frame.is_none()
+        self.queued_bytes() == 0 && self.frame.is_none()
     }
 
     /// Removes and returns the next packet to send.
@@ -213,7 +213,7 @@ impl Port {
 
     /// Returns the bytes of both classes.
     #[inline]
-    pub fn waiting_in_all(&self) -> u64 {
+    pub fn queued_bytes(&self) -> u64 {
         self.control.bytes + self.data.bytes
     }
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((port.waiting(Class::Control), port.waiting(Class::Data)), (121, 2_001));
         let order = std::iter::from_fn(|| port.pop(SimTime::EPOCH));
         assert_eq!(order.map(|w| w.hop.size()).collect::<Vec<_>>(), [60, 61, 1_000, 1_001]);
-        assert_eq!((port.waiting_in_all(), port.next_departure()), (0, None));
+        assert_eq!((port.queued_bytes(), port.next_departure()), (0, None));
     }
 
     #[test]

@@ -291,7 +291,7 @@ impl Report {
                 overlay.tenants.timeouts.into(),
                 overlay.tenants.frames_received.into(),
                 overlay.tenants.late.into(),
-                overlay.tenants.twice.into(),
+                overlay.tenants.frames_duplicate.into(),
                 overlay.plain_received.into(),
                 overlay.declined.into(),
                 overlay.dropped.values().sum::<u64>().into(),

@@ -79,16 +79,16 @@ pub enum OverlayError {
         got: u64,
     },
     /// A setting is out of its range.
-    #[error("{key} is {got}, expected {least} to {most}")]
+    #[error("{key} is {got}, expected {min} to {max}")]
     OutOfRange {
         /// The key.
         key: &'static str,
         /// The value.
         got: u64,
         /// The least possible value.
-        least: u64,
+        min: u64,
         /// The largest possible value.
-        most: u64,
+        max: u64,
     },
     /// The network has too many vNICs.
     #[error("{hosts} hosts have {vnics} vNICs, expected at most {}", MAX_VNICS)]
@@ -111,12 +111,12 @@ pub enum OverlayError {
         transport: u16,
     },
     /// A packet of a tenant does not fit a packet of the transport.
-    #[error("mtu is {mtu}, expected at most {most}")]
+    #[error("mtu is {mtu}, expected at most {max}")]
     PacketsTooLarge {
         /// Bytes of a tenant's packet.
         mtu: u16,
         /// The largest possible value.
-        most: u16,
+        max: u16,
     },
     /// The hosts have messages or a bus too.
     #[error(
@@ -143,9 +143,9 @@ impl OverlaySection {
         if vnics == 0 || vnics > u64::from(MAX_VNICS) {
             return Err(OverlayError::Vnics { got: vnics });
         }
-        let within = |key: &'static str, got: u64, least: u64, most: u64| {
-            let fits = (least..=most).contains(&got);
-            if fits { Ok(()) } else { Err(OverlayError::OutOfRange { key, got, least, most }) }
+        let within = |key: &'static str, got: u64, min: u64, max: u64| {
+            let fits = (min..=max).contains(&got);
+            if fits { Ok(()) } else { Err(OverlayError::OutOfRange { key, got, min, max }) }
         };
         if let Some(mtu) = self.mtu {
             within("mtu", mtu.into(), MIN_MTU.into(), 9000)?;
@@ -176,7 +176,7 @@ impl OverlaySection {
             return Err(OverlayError::PacketsTooSmall { mtu, transport: transport.mtu });
         }
         if mtu + AROUND_PACKET > transport.mtu {
-            return Err(OverlayError::PacketsTooLarge { mtu, most: transport.mtu - AROUND_PACKET });
+            return Err(OverlayError::PacketsTooLarge { mtu, max: transport.mtu - AROUND_PACKET });
         }
         Ok(())
     }

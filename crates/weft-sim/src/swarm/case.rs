@@ -8,12 +8,12 @@ use weft_topo::{LinkId, NodeId};
 use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
+use super::broken_link;
 use super::draw::{pick, pick_row, up_to};
 use super::faults::Faults;
 use super::last_words::LastWords;
 use super::ports;
 use super::random_traffic::{Action, RandomTraffic, TimedAction};
-use super::scar;
 use super::seal::{self, Sealing};
 use super::{LONG, path_return_time};
 use crate::fabric::FabricConfig;
@@ -45,11 +45,11 @@ pub struct Case {
     /// accounts can be checked, and the absence of panics.
     pub hostile: bool,
     /// The link that stays broken, if any.
-    pub scar: Option<LinkId>,
+    pub broken_link: Option<LinkId>,
     /// The clock at the start: zero, or shortly before the 32 bits of the wire's timestamps wrap.
     pub start_at: SimTime,
     /// The time at which the network is repaired.
-    pub heal_at: SimTime,
+    pub repair_at: SimTime,
     /// Configuration of encryption, if hosts encrypt.
     pub sealing: Option<Sealing>,
     pub(super) traffic: RandomTraffic,
@@ -104,12 +104,12 @@ impl Case {
         }
         world.transport.recovery = recovery(&mut rng("recovery"), &world);
         let restarts = faults.iter().any(|fault| fault.kind() == FaultKind::Restart);
-        let scar = if restarts || hostile {
+        let broken_link = if restarts || hostile {
             None
         } else {
-            scar::draw(&mut rng("scar"), &topology, &built, &mut world)
+            broken_link::draw(&mut rng("scar"), &topology, &built, &mut world)
         };
-        let odd = match scar {
+        let odd = match broken_link {
             Some(_) => world.transport.clone(),
             None => odd(&mut rng("odd"), &world.transport),
         };
@@ -123,9 +123,9 @@ impl Case {
         if share_ports(&mut rng("source ports"), &mut traffic) {
             world.source_ports = SourcePorts::Shared;
         }
-        let heal_at = at_micros(storm.end);
+        let repair_at = at_micros(storm.end);
         Self {
-            last_words: LastWords::new(heal_at, &world, &odd, &mut rng("last words")),
+            last_words: LastWords::new(repair_at, &world, &odd, &mut rng("last words")),
             first_psn: first_psn(&mut rng("first psn")),
             start_at: at_micros(storm.start),
             topology,
@@ -133,8 +133,8 @@ impl Case {
             odd,
             faults,
             hostile,
-            scar,
-            heal_at,
+            broken_link,
+            repair_at,
             sealing,
             traffic,
         }

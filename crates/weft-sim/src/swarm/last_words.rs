@@ -285,8 +285,8 @@ fn retransmissions(channel: ChannelId, side: Side, session: &Session<'_>) -> (u6
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let endpoint = &network.hosts[channel.hosts[side.index()].index()].endpoint;
     let connection = channel.connections[side.index()].expect("what speaks is open");
-    let flow = endpoint.connection_stats(connection).expect("what is open is held");
-    (flow.repeated, endpoint.stats().fast_retransmits)
+    let stats = endpoint.connection_stats(connection).expect("what is open is held");
+    (stats.packets_retransmitted, endpoint.stats().fast_retransmits)
 }
 
 impl Workload for LastWords {
@@ -294,7 +294,7 @@ impl Workload for LastWords {
         session.wake(self.from, 0);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => self.woken(*token, session),
             Notice::Acknowledged { .. } => self.on_acknowledged(session),

@@ -27,6 +27,7 @@ use crate::time::SimSpan;
 use crate::traffic::{Channel, ChannelState};
 use crate::world::{BuildError, Network, Session, World};
 
+mod broken_link;
 mod case;
 mod draw;
 mod faults;
@@ -35,7 +36,6 @@ mod ports;
 mod random_traffic;
 mod rdma;
 mod reach;
-mod scar;
 mod seal;
 mod watchdog;
 
@@ -214,22 +214,25 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     let actions = plan.into_actions();
     let mut world = World::new(topology, case.world.clone(), Seed(seed))?;
     prepare(case, seed, &mut world.network.hosts);
-    let checks = Checks::holding(case.scar.is_some(), case.is_attacked());
+    let checks = Checks::holding(case.broken_link.is_some(), case.is_attacked());
     world.network.observer = Some(Box::new(checks));
     world.set_plan(actions);
     world.run_to(case.start_at);
     world.add_workload(Box::new(case.traffic.clone()));
-    if !case.hostile && case.scar.is_none() {
+    if !case.hostile && case.broken_link.is_none() {
         world.add_workload(Box::new(case.last_words.clone()));
     }
     world.start();
-    world.run_to(case.heal_at);
-    world.heal();
+    world.run_to(case.repair_at);
+    world.repair_all();
     world.set_plan(
-        case.scar.map(|link| (world.network.now, scar::action(link))).into_iter().collect(),
+        case.broken_link
+            .map(|link| (world.network.now, broken_link::action(link)))
+            .into_iter()
+            .collect(),
     );
     let deceived = is_deceived(case, &world);
-    let done = world.run(case.heal_at + if deceived { TIME_LIMIT_FORGED } else { TIME_LIMIT });
+    let done = world.run(case.repair_at + if deceived { TIME_LIMIT_FORGED } else { TIME_LIMIT });
     if !deceived {
         let restarts = case.has(FaultKind::Restart);
         let aftermath = if restarts { AFTERMATH } else { case.path_return_time() };

@@ -115,7 +115,7 @@ impl Workload for RandomTraffic {
         self.advance(session);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.advance(session),
             Notice::Acknowledged { request } => {

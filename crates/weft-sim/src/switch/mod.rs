@@ -99,7 +99,7 @@ impl Decision<'_> {
     /// [`Self::queued`].
     pub fn waiting(&self, link: LinkId) -> u64 {
         let port = self.ports.get(link.index());
-        port.map_or_else(|| self.queued(link), Port::waiting_in_all)
+        port.map_or_else(|| self.queued(link), Port::queued_bytes)
     }
 
     /// Returns `true` if the candidates are cables to the destination itself.

@@ -207,7 +207,7 @@ impl Workload for AllToAll {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("a place of ours"), session);

@@ -151,7 +151,7 @@ impl Workload for Load {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => {
                 self.send(usize::try_from(*token).expect("an index of ours"), session);

@@ -228,7 +228,7 @@ impl Workload for CollectiveMix {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("a group of ours"), session);

@@ -119,7 +119,7 @@ impl Workload for Flows {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("an index of ours"), session);

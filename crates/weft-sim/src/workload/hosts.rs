@@ -33,7 +33,7 @@ impl HostSet {
     ///
     /// # Errors
     /// `NoSuchHost` for a host that the topology lacks, `DuplicateHost`, or `TooFewHosts` for fewer than `least`.
-    pub fn resolve(&self, hosts: u32, least: u32) -> Result<Vec<NodeId>, WorkloadError> {
+    pub fn resolve(&self, hosts: u32, min: u32) -> Result<Vec<NodeId>, WorkloadError> {
         let spans = match self.0.as_slice() {
             [] => &[Span { first: 0, end: hosts, step: 1 }][..],
             spans => spans,
@@ -51,8 +51,8 @@ impl HostSet {
                 named.push(NodeId(host));
             }
         }
-        if named.len() < least as usize {
-            return Err(WorkloadError::TooFewHosts { got: named.len(), least });
+        if named.len() < min as usize {
+            return Err(WorkloadError::TooFewHosts { got: named.len(), min });
         }
         Ok(named)
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(numbers("0..9", 8), Err(WorkloadError::NoSuchHost { got: 8, hosts: 8 }));
         assert_eq!(numbers("0..4, 3", 8), Err(WorkloadError::DuplicateHost { host: 3 }));
         let one = HostSet::from_str("0").unwrap().resolve(8, 2);
-        assert_eq!(one, Err(WorkloadError::TooFewHosts { got: 1, least: 2 }));
+        assert_eq!(one, Err(WorkloadError::TooFewHosts { got: 1, min: 2 }));
         for bad in ["", "4..2", "0..8/0", "x", "0..4294967296"] {
             let error = bad.parse::<HostSet>().unwrap_err();
             assert!(error.to_string().contains("expected all"), "{bad}");

@@ -59,7 +59,7 @@ pub trait Workload: Debug + Send {
     fn start(&mut self, session: &mut Session<'_>);
 
     /// Handles an event that the workload waited for.
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>);
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>);
 
     /// Returns `true` if the workload waits for nothing more.
     fn is_done(&self) -> bool;
@@ -89,22 +89,22 @@ pub enum WorkloadError {
         host: u32,
     },
     /// Fewer hosts than the workload needs.
-    #[error("{got} hosts are too few, expected at least {least}")]
+    #[error("{got} hosts are too few, expected at least {min}")]
     TooFewHosts {
         /// Number of hosts that were named.
         got: usize,
         /// Least number of hosts.
-        least: u32,
+        min: u32,
     },
     /// A size that no message can have.
-    #[error("{key} is {got} bytes, expected 1 to {most}")]
+    #[error("{key} is {got} bytes, expected 1 to {max}")]
     Size {
         /// The setting's key.
         key: &'static str,
         /// The setting's value, bytes.
         got: u64,
         /// The largest valid value, bytes.
-        most: u64,
+        max: u64,
     },
     /// A number that is out of range.
     #[error("{key} is {got}, expected {expected}")]
@@ -230,9 +230,9 @@ workloads! {
 
 /// Returns the size of one message from a setting, bytes.
 fn message_size(key: &'static str, size: weft_units::ByteCount) -> Result<u32, WorkloadError> {
-    let most = u64::from(u32::MAX);
+    let max = u64::from(u32::MAX);
     let got = size.0;
-    u32::try_from(got).ok().filter(|&bytes| bytes > 0).ok_or(WorkloadError::Size { key, got, most })
+    u32::try_from(got).ok().filter(|&bytes| bytes > 0).ok_or(WorkloadError::Size { key, got, max })
 }
 
 /// Returns the source and destination, two different hosts of `hosts`.

@@ -216,8 +216,8 @@ mod tests {
         assert!((mean / 1.6e6 - 1.0).abs() < 0.06, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.06, "{}", variance.sqrt() / mean);
         let to = |host: u32| flows.iter().filter(|flow| flow.destination == NodeId(host)).count();
-        let (least, most) = ((0..128).map(to).min().unwrap(), (0..128).map(to).max().unwrap());
-        assert!(least > 1600 && most < 2150, "{least} to {most}");
+        let (min, max) = ((0..128).map(to).min().unwrap(), (0..128).map(to).max().unwrap());
+        assert!(min > 1600 && max < 2150, "{min} to {max}");
         assert!(flows.iter().all(|flow| flow.source != flow.destination));
     }
 

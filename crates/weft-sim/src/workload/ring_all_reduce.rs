@@ -87,12 +87,12 @@ impl WorkloadBuilder for Config {
         let slices = self.checked_slices()?;
         one_to_64("queue_pairs", self.queue_pairs)?;
         let pieces = u64::from(ranks) * u64::from(slices);
-        let most = u64::from(u32::MAX).saturating_mul(pieces);
+        let max = u64::from(u32::MAX).saturating_mul(pieces);
         let (key, got) = ("size", self.size.0);
         let slice = u32::try_from(got.div_ceil(pieces))
             .ok()
             .filter(|&slice| slice > 0)
-            .ok_or(WorkloadError::Size { key, got, most })?;
+            .ok_or(WorkloadError::Size { key, got, max })?;
         let dealt = |ring: u32| {
             let members = hosts.iter().skip(ring as usize).step_by(rings as usize);
             Ring::new(members.copied().take(ranks as usize).collect())
@@ -286,7 +286,7 @@ impl Workload for AllReduce {
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), 0);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => {
                 self.burst = session.now();

@@ -114,17 +114,17 @@ impl Part {
     /// A chunk is larger than a message, or there are too many.
     pub(super) fn new(bytes: u64, chunk: ByteCount) -> Result<Self, WorkloadError> {
         let chunk_bytes = if chunk.0 == 0 { bytes } else { chunk.0.min(bytes) };
-        let most = u64::from(u32::MAX);
+        let max = u64::from(u32::MAX);
         let chunks = bytes.div_ceil(chunk_bytes.max(1));
         let last = bytes - chunk_bytes * chunks.saturating_sub(1);
         match (u32::try_from(chunk_bytes), u32::try_from(last), u16::try_from(chunks)) {
             (Ok(chunk), Ok(last), Ok(chunks)) if chunk > 0 => Ok(Self { chunk, last, chunks }),
             (Ok(1..), _, Err(_)) => {
                 let got = format!("{chunk}, {chunks} for each step");
-                let expected = "at most 65,535 for each step";
+                let expected = "at max 65,535 for each step";
                 Err(WorkloadError::OutOfRange { key: "chunk", got, expected })
             }
-            _ => Err(WorkloadError::Size { key: "size", got: bytes, most }),
+            _ => Err(WorkloadError::Size { key: "size", got: bytes, max }),
         }
     }
 

@@ -135,7 +135,7 @@ impl Workload for Rounds {
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.compute), 0);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.begin(session),
             Notice::Acknowledged { request } => self.on_acknowledged(request.channel, session),

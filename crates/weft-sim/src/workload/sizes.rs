@@ -96,10 +96,10 @@ impl Sizes {
         let mut end = (1, "");
         for (line, text) in lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#')) {
             let Some(point) = point(text) else {
-                let most = u32::MAX;
+                let max = u32::MAX;
                 return wrong(
                     line,
-                    format!("a size of at most {most} bytes and a percentage"),
+                    format!("a size of at most {max} bytes and a percentage"),
                     text,
                 );
             };

@@ -79,7 +79,7 @@ impl Workload for Streams {
         }
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Acknowledged { request } => {
                 if let Some(stream) = self.streams.get_mut(&request.channel) {

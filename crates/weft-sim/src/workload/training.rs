@@ -185,7 +185,7 @@ impl Workload for Training {
         session.wake(SimTime::EPOCH + start, 0);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => {
                 (self.began, self.phase) = (session.now(), 0);

@@ -50,7 +50,7 @@ impl Network {
                 }
             }
             EngineEvent::Closed { connection, reason } => {
-                if let Some(channel) = self.hosts[node.index()].forget(connection) {
+                if let Some(channel) = self.hosts[node.index()].remove_connection(connection) {
                     self.end(channel, Some(reason));
                 }
             }

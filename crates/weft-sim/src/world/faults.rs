@@ -18,9 +18,9 @@ impl World {
     }
 
     /// Repairs the network and cancels further faults.
-    pub fn heal(&mut self) {
+    pub fn repair_all(&mut self) {
         self.plan.clear();
-        self.network.fabric.heal(self.network.now);
+        self.network.fabric.repair_all(self.network.now);
         self.network.reroute();
     }
 

@@ -322,7 +322,7 @@ impl World {
         }
         while let Some((number, notice)) = self.network.notices.pop_front() {
             let mut session = Session::new(&mut self.network, number);
-            self.workloads[number as usize].notice(&notice, &mut session);
+            self.workloads[number as usize].on_notice(&notice, &mut session);
         }
         if self.until_done && self.is_done() {
             let now = self.network.now;

@@ -94,7 +94,7 @@ impl Network {
 
     /// Handles a packet's arrival at its host.
     fn arrive(&mut self, hop: Hop) {
-        if !self.fabric.survived_the_link(hop) {
+        if !self.fabric.link_stayed_up(hop) {
             return self.fabric.lose(hop.packet(), Loss::LinkDown);
         }
         let slot = self.fabric.packets.get(hop.packet());

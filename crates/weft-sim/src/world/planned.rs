@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_plan::cluster;
-use weft_plan::ports::{self, Effort, Entropy, Flow, PlanError, switch_hashes};
+use weft_plan::ports::{self, Entropy, Flow, PlanError, SearchLimits, switch_hashes};
 use weft_topo::{Failures, NodeId};
 use weft_transport::ConnectionId;
 
@@ -48,7 +48,7 @@ impl Network {
             .collect();
         let fabric = ports::Fabric::new(&network, &Failures::none(), entropy)?;
         let seed = self.fabric.seed().child("planned ports", 0);
-        let plan = ports::plan(&fabric, &flows, Effort::default(), seed)?;
+        let plan = ports::plan(&fabric, &flows, SearchLimits::default(), seed)?;
         for ((from, _, connection), ports) in connections.into_iter().zip(plan.ports.chunks(paths))
         {
             self.hosts[from.index()].entropy.plan(connection, ports.into());

@@ -179,7 +179,7 @@ impl Network {
     fn forget_keys(&mut self, node: NodeId) {
         let (endpoint, seals) = engine_and_seals(&mut self.hosts[node.index()]);
         while let Some(forgotten) = endpoint.poll_ended() {
-            seals.forget(forgotten);
+            seals.remove(forgotten);
         }
     }
 }

@@ -120,7 +120,7 @@ fn collect_from(
     let now = Instant::EPOCH + Duration::from_secs(1);
     datagrams
         .iter()
-        .for_each(|(source, bytes)| collector.take(bytes, *source, now, fabric, &mut received));
+        .for_each(|(source, bytes)| collector.ingest(bytes, *source, now, fabric, &mut received));
     received
 }
 

@@ -60,7 +60,7 @@ impl Daemon {
             };
             let now = self.clock.now();
             let fabric = self.controller.fabric();
-            self.collector.take(&datagram[..length], from.ip(), now, fabric, &mut received);
+            self.collector.ingest(&datagram[..length], from.ip(), now, fabric, &mut received);
             for it in received.drain(..) {
                 match it {
                     CollectedItem::Report(report) => self.controller.handle_report(report),

@@ -8,7 +8,7 @@
 //! | the lease over all routers | `leases.rs` |
 //! | jobs announced from outside | `announce.rs` |
 //! | saved state | `memory.rs` |
-//! | the view for pages and metrics | `picture.rs` |
+//! | the view for pages and metrics | `view.rs` |
 //!
 //! The clock starts at wall-clock time and runs evenly from then on, so that saved times stay valid after a restart.
 
@@ -16,9 +16,9 @@ mod announce;
 mod intake;
 mod leases;
 mod memory;
-mod picture;
 #[cfg(test)]
 mod tests;
+mod view;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ use weft_units::{Duration, Instant};
 use self::announce::RequestQueue;
 pub use self::announce::{Announcement, Handle, PlannedJob, RequestError};
 use self::leases::Leases;
-pub use self::picture::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
+pub use self::view::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
 use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Inventory, Lease, RouterEntry, SteerConfig, SteerError};
 
@@ -68,8 +68,8 @@ pub struct Daemon {
     read_errors: BTreeMap<String, String>,
     clock: Clock,
     next_read: Instant,
-    next_picture: Instant,
-    picture: Arc<Mutex<View>>,
+    next_view: Instant,
+    view: Arc<Mutex<View>>,
     /// `true` if the state has to be saved.
     changed: bool,
     /// Number of jobs, and of begun jobs, at the last save.
@@ -102,7 +102,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of events kept for the page.
 const MAX_EVENTS: usize = 500;
 /// The interval at which the page's view is updated.
-const PICTURE_INTERVAL: Duration = Duration::from_millis(250);
+const VIEW_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// Reads all tables, restores the saved state, and listens. Nothing is steered before the lease is acquired, in the
@@ -129,7 +129,7 @@ impl Daemon {
         Ok(Self {
             collector: Collector::new(&inventory),
             next_read: now + config.read_every,
-            next_picture: now,
+            next_view: now,
             config,
             read_inventory,
             inventory,
@@ -146,7 +146,7 @@ impl Daemon {
             commands: BTreeMap::new(),
             read_errors: BTreeMap::new(),
             clock,
-            picture: Arc::default(),
+            view: Arc::default(),
             changed: true,
             jobs_written: (0, 0),
         })
@@ -161,12 +161,12 @@ impl Daemon {
     }
 
     /// Returns the view, which is updated while the daemon runs.
-    pub fn picture(&self) -> Arc<Mutex<View>> {
-        Arc::clone(&self.picture)
+    pub fn view(&self) -> Arc<Mutex<View>> {
+        Arc::clone(&self.view)
     }
 
     /// Returns a handle with which other threads request ports for jobs.
-    pub fn door(&self) -> Handle {
+    pub fn handle(&self) -> Handle {
         self.requests.handle()
     }
 
@@ -247,10 +247,10 @@ impl Daemon {
         let save_jobs = |controller: &Controller| memory::write_jobs(&self.config, controller);
         self.requests.answer(&mut self.controller, steers, now, save_jobs)?;
         self.carry_out_actions();
-        if now >= self.next_picture {
-            self.next_picture = now + PICTURE_INTERVAL;
-            let picture = View::of(self, now);
-            *self.picture.lock().unwrap_or_else(PoisonError::into_inner) = picture;
+        if now >= self.next_view {
+            self.next_view = now + VIEW_INTERVAL;
+            let view = View::of(self, now);
+            *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
         }
         if std::mem::take(&mut self.changed) {
             memory::write(&self.config, &self.controller)?;
@@ -298,7 +298,7 @@ impl Daemon {
                 if self.read_errors.insert(router.clone(), text.clone()).is_none() {
                     self.record(Event {
                         at: now.as_nanos(),
-                        what: EventKind::Silent,
+                        kind: EventKind::Silent,
                         router,
                         port: String::new(),
                         id: None,
@@ -382,11 +382,11 @@ impl Daemon {
     }
 
     fn record(&mut self, event: Event) {
-        let Event { what, router, port, id, text, .. } = &event;
-        let what = format!("{what:?}").to_lowercase();
+        let Event { kind, router, port, id, text, .. } = &event;
+        let what = format!("{kind:?}").to_lowercase();
         tracing::info!(what, router, port, id, "{text}");
         self.changed = true;
-        *self.event_counts.entry(event.what).or_default() += 1;
+        *self.event_counts.entry(event.kind).or_default() += 1;
         self.events.push_back(event);
         if self.events.len() > MAX_EVENTS {
             self.events.pop_front();

@@ -86,7 +86,7 @@ impl RouterEntry {
     ///
     /// # Errors
     /// Returns `Answer` if it cannot be parsed.
-    pub fn understand(&self, answer: &str) -> Result<Router, SteerError> {
+    pub fn parse_answer(&self, answer: &str) -> Result<Router, SteerError> {
         convert::router(self, &self.parse(answer)?)
     }
 

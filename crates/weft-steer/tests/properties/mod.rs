@@ -16,7 +16,7 @@ static INVENTORY: LazyLock<Inventory> = LazyLock::new(|| {
 
 /// Parses a router's answer with its tables and builds a fabric from it. Returns `true` if the answer is valid.
 pub fn tables(bytes: &[u8]) -> bool {
-    match INVENTORY.routers[0].understand(&String::from_utf8_lossy(bytes)) {
+    match INVENTORY.routers[0].parse_answer(&String::from_utf8_lossy(bytes)) {
         Ok(router) => {
             // Tables that do not form a fabric are refused with a message and cause no panic.
             if let Err(error) = Fabric::new(Installed { routers: vec![router] }) {

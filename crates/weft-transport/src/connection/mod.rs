@@ -178,9 +178,9 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionStats<'a> {
     /// Number of data packets sent, retransmissions included.
-    pub sent: u64,
+    pub packets_sent: u64,
     /// Number of data packets retransmitted.
-    pub repeated: u64,
+    pub packets_retransmitted: u64,
     /// Bytes sent and neither acknowledged nor lost.
     pub in_flight: u32,
     /// The connection's paths; `None` while it is idle and has released them.
@@ -225,8 +225,8 @@ impl Connection {
     pub(crate) fn stats(&self) -> ConnectionStats<'_> {
         let sender = self.sender.as_deref();
         ConnectionStats {
-            sent: self.sent,
-            repeated: self.retransmitted,
+            packets_sent: self.sent,
+            packets_retransmitted: self.retransmitted,
             in_flight: sender.map_or(0, |sender| sender.in_flight),
             paths: sender.map(|sender| &sender.paths),
         }

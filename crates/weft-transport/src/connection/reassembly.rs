@@ -253,14 +253,14 @@ impl Connection {
 
     /// Handles a packet that the owner discarded because the sender exceeds its rate: it counts as placed, and as
     /// marked.
-    pub(crate) fn handle_shed(
+    pub(crate) fn handle_policed(
         &mut self,
         now: Instant,
         psn: u32,
         shared: &mut Shared,
     ) -> Result<(), PlacedError> {
         self.waiting(psn, shared.config.reorder_window)?.flags |= MARKED;
-        shared.stats.shed += 1;
+        shared.stats.policed += 1;
         self.handle_placed(now, psn, shared)
     }
 

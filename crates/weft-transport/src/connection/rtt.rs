@@ -45,13 +45,13 @@ impl RoundTrip {
     /// adds at least the clock's granularity, here a quarter of the round trip.
     pub(crate) fn timeout(
         &self,
-        least: Duration,
+        min: Duration,
         config: &Retransmission,
         wait: Duration,
     ) -> Duration {
         let variation = (self.variation * 4).max(self.smoothed / 4);
         let measured = self.smoothed + variation + wait;
-        measured.clamp(least, config.rto_max)
+        measured.clamp(min, config.rto_max)
     }
 
     /// Returns the silence after which a loss is assumed, where the peer may hold an ACK back for `wait`; `None` until

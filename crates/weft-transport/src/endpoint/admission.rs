@@ -16,25 +16,25 @@ use crate::{CloseReason, DropReason, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The packet is processed.
-    Take,
+    Admit,
     /// The packet is processed, and everything after it on the connection is encrypted. For a request, the owner gets
     /// its event once a packet has proved the peer's identity.
-    TakeSealed,
+    AdmitSealed,
     /// The packet is not authentic, or cannot prove that it is, and is dropped.
     Drop,
     /// The request is refused, and a reject is sent.
     Refuse(SetupFault),
     /// The connection that this end requested is closed.
-    GiveUp(ConnectionId, SetupFault),
+    Close(ConnectionId, SetupFault),
     /// The packet claims, without proof, that the peer does not know an encrypted connection: the peer is probed.
-    Doubt(ConnectionId),
+    Probe(ConnectionId),
 }
 
 /// The connection that a set-up packet refers to, as known before the packet is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupClass {
     /// No connection, or the packet will be refused.
-    Nothing,
+    NoConnection,
     /// A request that does not prove its sender's address.
     Unproven,
     /// A request that creates a connection.
@@ -82,7 +82,7 @@ impl Endpoint {
             (SetupKind::Reset, _) => self.reset_slot(arrival, header).and_then(of),
             _ => None,
         };
-        named.map_or(SetupClass::Nothing, SetupClass::Connection)
+        named.map_or(SetupClass::NoConnection, SetupClass::Connection)
     }
 
     fn classify_request(
@@ -104,10 +104,10 @@ impl Endpoint {
         let is_valid = header.local_cid != 0 && receive_port != 0;
         let has_room = self.connections.len() < self.connections.limit();
         let is_new = is_valid && has_room && self.refusal(header, terms).is_none();
-        if is_new { SetupClass::New } else { SetupClass::Nothing }
+        if is_new { SetupClass::New } else { SetupClass::NoConnection }
     }
 
-    /// Processes a set-up packet according to its admission; [`Admission::Take`] is equivalent to
+    /// Processes a set-up packet according to its admission; [`Admission::Admit`] is equivalent to
     /// [`handle_packet`](Self::handle_packet).
     pub fn handle_admission(
         &mut self,
@@ -117,8 +117,8 @@ impl Endpoint {
         admission: Admission,
     ) -> Verdict {
         match admission {
-            Admission::Take => self.handle_setup(now, arrival, header, false),
-            Admission::TakeSealed => self.handle_setup(now, arrival, header, true),
+            Admission::Admit => self.handle_setup(now, arrival, header, false),
+            Admission::AdmitSealed => self.handle_setup(now, arrival, header, true),
             // The packet that this reset answers may be a duplicate accept.
             Admission::Drop if header.kind == SetupKind::Reset => {
                 self.shared.refuse(DropReason::UnprovenReset)
@@ -131,14 +131,14 @@ impl Endpoint {
                 }
                 self.shared.refuse(DropReason::NotAuthentic)
             }
-            Admission::GiveUp(connection, fault) => {
+            Admission::Close(connection, fault) => {
                 if let Some(slot) = self.connections.find(connection.0) {
                     self.connection(slot).closing = Some(fault.into());
                     self.reschedule(now, slot);
                 }
                 self.shared.refuse(DropReason::NotAuthentic)
             }
-            Admission::Doubt(connection) => {
+            Admission::Probe(connection) => {
                 if let Some(slot) = self.connections.find(connection.0) {
                     self.check_peer(now, slot);
                 }

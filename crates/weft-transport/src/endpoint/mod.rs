@@ -232,7 +232,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`PlacedError`].
-    pub fn shed(
+    pub fn police(
         &mut self,
         now: Instant,
         connection: ConnectionId,
@@ -240,7 +240,7 @@ impl Endpoint {
     ) -> Result<(), PlacedError> {
         let slot = self.connections.find(connection.0).ok_or(PlacedError::UnknownConnection)?;
         let state = self.connections.get_mut(slot).expect("found just now");
-        state.handle_shed(now, psn, &mut self.shared)?;
+        state.handle_policed(now, psn, &mut self.shared)?;
         self.reschedule(now, slot);
         Ok(())
     }

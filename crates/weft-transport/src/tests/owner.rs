@@ -39,20 +39,20 @@ fn shed_packets_are_not_retransmitted_and_slow_the_sender() {
         pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
         assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
         assert_eq!(pair.ends[0].stats().retransmissions(), 0);
-        (pair.now.since(began), pair.ends[1].stats().shed)
+        (pair.now.since(began), pair.ends[1].stats().policed)
     };
     let (free, none) = run(OwnerAction::Place);
-    let (limited, all) = run(OwnerAction::Shed);
+    let (limited, all) = run(OwnerAction::Police);
     assert_eq!((none, all), (0, 4_000_000_u64.div_ceil(1440)));
     assert!(limited > free * 3, "{limited} against {free}");
 }
 
 #[test]
-fn only_waiting_packets_can_be_declined_or_shed() {
+fn only_waiting_packets_can_be_declined_or_policed() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     let (now, wrong) = (pair.now, PlacedError::NotWaiting { psn: 5 });
     assert_eq!(pair.ends[0].decline(ids[0], 5), Err(wrong));
-    assert_eq!(pair.ends[0].shed(now, ids[0], 5), Err(wrong));
+    assert_eq!(pair.ends[0].police(now, ids[0], 5), Err(wrong));
     let nobody = crate::ConnectionId(ids[0].0 ^ 1);
     assert_eq!(pair.ends[0].decline(nobody, 5), Err(PlacedError::UnknownConnection));
 }

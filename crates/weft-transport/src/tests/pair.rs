@@ -42,7 +42,7 @@ pub(super) struct OnLink<'a> {
 pub(super) enum OwnerAction {
     Place,
     Decline,
-    Shed,
+    Police,
 }
 
 pub(super) type Owner = Box<dyn FnMut(&Placement) -> OwnerAction>;
@@ -218,7 +218,7 @@ impl Pair {
         let end = &mut self.ends[to];
         let taken = match (self.owner)(&placement) {
             OwnerAction::Decline => end.decline(connection, psn),
-            OwnerAction::Shed => end.shed(self.now, connection, psn),
+            OwnerAction::Police => end.police(self.now, connection, psn),
             OwnerAction::Place => {
                 let key = (connection, placement.message, placement.offset);
                 let before = self.placed[to].insert(key, placement.len);

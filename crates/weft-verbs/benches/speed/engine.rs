@@ -138,7 +138,7 @@ impl Engine {
         for (this, host) in hosts.iter_mut().enumerate() {
             let peer = 1 - this;
             host.device.link_up(now, LINK);
-            host.device.reach_over(address(peer), LINK);
+            host.device.route_over(address(peer), LINK);
             let to_init = Attributes {
                 state: Some(State::Init),
                 pkey_index: Some(0),

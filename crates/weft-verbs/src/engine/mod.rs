@@ -12,7 +12,7 @@ use weft_transport::{EndpointConfig, Secret, TransportConfig};
 pub(crate) use weft_udp::wait::timespec;
 use weft_udp::{
     Budget, Driver, EncryptionSettings, SettingError, TransportSettings, describe_encryption,
-    leave_room,
+    reserve_overhead,
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
@@ -146,7 +146,7 @@ impl Host {
         let planned = Planned::from_environment()?;
         let encryption = encryption(&settings.encryption)?;
         let transport = transport(addresses, planned.paths(), &settings.transport);
-        let transport = leave_room(transport, &encryption);
+        let transport = reserve_overhead(transport, &encryption);
         let label = settings.transport.label(&transport);
         let mut described = settings.transport.describe(&transport);
         described.extend(describe_encryption(&encryption));
@@ -174,7 +174,7 @@ impl Host {
         let device = device.map_err(|_| Errno(libc::EINVAL))?;
         // `Links::push` chooses a socket by the peer's address and the path alone.
         let device = device.sharing_host(share).sharing_ports();
-        let device = if is_on { device.keeping_ended() } else { device };
+        let device = if is_on { device.with_ended() } else { device };
         // A capture shows only packets on the network.
         let captures = std::env::var_os("WEFT_CAPTURE").is_some();
         let neighbours = if neighbours && settings.same_host != Some(false) && !captures {
@@ -240,7 +240,7 @@ pub fn describe_transport() -> io::Result<Vec<(String, String)>> {
     let planned = Planned::from_environment().map_err(kernel)?;
     let encryption = encryption(&settings.encryption).map_err(kernel)?;
     let transport = transport(&DEVICE.addresses, planned.paths(), &settings.transport);
-    let mut rows = settings.transport.describe(&leave_room(transport, &encryption));
+    let mut rows = settings.transport.describe(&reserve_overhead(transport, &encryption));
     rows.extend(describe_encryption(&encryption));
     Ok(rows)
 }

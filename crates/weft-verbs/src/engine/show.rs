@@ -19,19 +19,19 @@ const MAX_PATHS: usize = 4096;
 /// The published state of a device.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    board: StatusWriter,
+    writer: StatusWriter,
     name: String,
     address: Address,
     /// The transport, in one line.
     transport: String,
     started: Instant,
     pace: UpdateSchedule,
-    /// The device's activity when the board was last written.
+    /// The device's activity when the status file was last written.
     shown: Option<u64>,
 }
 
 impl Shown {
-    /// Opens the board. Returns `None` if it is switched off or fails: the device works without one.
+    /// Creates the status file. Returns `None` if it is switched off or fails: the device works without one.
     pub(crate) fn open(
         address: Option<std::net::IpAddr>,
         transport: &str,
@@ -40,18 +40,18 @@ impl Shown {
         let folder = Folder::own()?;
         folder.prepare().ok()?;
         folder.sweep();
-        let board = StatusWriter::create(&folder, "device").ok()?;
+        let writer = StatusWriter::create(&folder, "device").ok()?;
         let path = std::env::current_exe().ok();
         let name = path.as_deref().and_then(|path| path.file_name());
         let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let address = address.map(Address).unwrap_or_default();
         let (transport, pace) = (transport.to_owned(), UpdateSchedule::default());
-        Some(Self { board, name, address, transport, started: now, pace, shown: None })
+        Some(Self { writer, name, address, transport, started: now, pace, shown: None })
     }
 
     /// Returns the open file: a child of `fork` must close it, or its parent would seem to live on.
     pub(crate) fn file(&self) -> &File {
-        self.board.file()
+        self.writer.file()
     }
 
     /// Returns the time of the next publication, if there was activity since the last.
@@ -59,16 +59,16 @@ impl Shown {
         (self.shown != Some(activity(device))).then(|| self.pace.due())
     }
 
-    /// Writes the board if due.
+    /// Updates the status file if due.
     pub(crate) fn refresh(&mut self, now: Instant, device: &Device, seals: &Seals) {
         if now < self.pace.due() || self.shown == Some(activity(device)) {
             return;
         }
         self.shown = Some(activity(device));
-        self.board.beat(now);
-        let Self { board, name, address, transport, started, .. } = self;
+        self.writer.set_heartbeat(now);
+        let Self { writer, name, address, transport, started, .. } = self;
         // A file system that is full now may have room later; the last state stays.
-        let _ = board.publish(|draft| {
+        let _ = writer.publish(|draft| {
             let all: Vec<Connection<'_>> = device.connections().collect();
             draft.push(&ProgramRecord {
                 kind: Kind::Device,
@@ -88,7 +88,7 @@ impl Shown {
             connections.iter().for_each(|of| draft.push(of));
             all.iter().flat_map(paths).take(MAX_PATHS).for_each(|path| draft.push(&path));
         });
-        self.pace.wrote(now, weft_stat::now());
+        self.pace.on_written(now, weft_stat::now());
     }
 }
 
@@ -134,22 +134,23 @@ fn device_record(
 }
 
 fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
-    let nothing = ConnectionStats { sent: 0, repeated: 0, in_flight: 0, paths: None };
-    let flow = of.flow.unwrap_or(nothing);
+    let nothing =
+        ConnectionStats { packets_sent: 0, packets_retransmitted: 0, in_flight: 0, paths: None };
+    let stats = of.stats.unwrap_or(nothing);
     let round_trips = || {
-        let paths = flow.paths.into_iter();
+        let paths = stats.paths.into_iter();
         paths.flat_map(|paths| paths.ids().filter_map(|id| paths.rtt(id))).map(|rtt| rtt.as_nanos())
     };
     ConnectionRecord {
         id: of.id.0.into(),
         qp: Some(of.qp.0.into()),
         peer: of.peer.map(|peer| Address(peer.ip().to_canonical())).unwrap_or_default(),
-        carrier: if of.flow.is_some() { Carrier::Network } else { Carrier::SameHost },
-        sent: flow.sent,
-        retransmits: flow.repeated,
-        in_flight: flow.in_flight.into(),
-        paths: flow.paths.map_or(0, |paths| paths.count().into()),
-        paths_up: flow.paths.map_or(0, |paths| paths.up_count().into()),
+        carrier: if of.stats.is_some() { Carrier::Network } else { Carrier::SameHost },
+        sent: stats.packets_sent,
+        retransmits: stats.packets_retransmitted,
+        in_flight: stats.in_flight.into(),
+        paths: stats.paths.map_or(0, |paths| paths.count().into()),
+        paths_up: stats.paths.map_or(0, |paths| paths.up_count().into()),
         rtt_min: round_trips().min(),
         rtt_max: round_trips().max(),
         encrypted: seals.is_sealed(of.id).into(),
@@ -159,7 +160,7 @@ fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
 /// Returns the paths of a connection with any state.
 fn paths<'a>(of: &Connection<'a>) -> impl Iterator<Item = PathRecord> + use<'a> {
     let connection = of.id.0.into();
-    let paths = of.flow.and_then(|flow| flow.paths);
+    let paths = of.stats.and_then(|stats| stats.paths);
     paths.into_iter().flat_map(move |paths| {
         let row = move |id| PathRecord {
             connection,

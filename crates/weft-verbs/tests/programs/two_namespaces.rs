@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Probability};
 
 use crate::pair::Stage;
 
@@ -31,7 +31,7 @@ pub(crate) fn two_hosts(test: &str) -> Option<TwoHosts> {
     let _guard = ONE_AT_A_TIME.lock().unwrap();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut lab = Lab::up(&LabSpec::named(format!("v{}-{number}", std::process::id()))).unwrap();
-    let loss: Loss = "1%".parse().unwrap();
+    let loss: Probability = "1%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
     lab.impair("l0-s1", Direction::Both, &lossy).unwrap();
     Some(TwoHosts(lab))

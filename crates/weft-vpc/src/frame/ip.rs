@@ -43,12 +43,12 @@ fn packet<'a>(
     first: &'a [u8],
     field: &'static str,
     span: (usize, usize, usize),
-    least: usize,
+    min: usize,
 ) -> Result<&'a [u8], FrameError> {
     let (offset, packet_len, frame_len) = span;
-    let most = frame_len.saturating_sub(offset);
-    if !(least..=most).contains(&packet_len) {
-        return Err(FrameError::WrongLength { field, got: packet_len, least, most });
+    let max = frame_len.saturating_sub(offset);
+    if !(min..=max).contains(&packet_len) {
+        return Err(FrameError::WrongLength { field, got: packet_len, min, max });
     }
     Ok(&first[..first.len().min(offset + packet_len)])
 }
@@ -88,8 +88,8 @@ pub(super) fn parse_v4(first: &[u8], offset: usize, frame_len: usize) -> Result<
         let wrong = FrameError::WrongLength {
             field: "IPv4 header length",
             got: header_len,
-            least: 20,
-            most: total_len,
+            min: 20,
+            max: total_len,
         };
         return Err(wrong);
     }

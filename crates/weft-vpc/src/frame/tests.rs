@@ -99,14 +99,14 @@ fn a_long_frame_is_parsed_from_its_first_bytes() {
 fn every_length_that_reaches_too_far_is_refused() {
     let [v4, v6] = syn();
     // IPv4 total length: one more than available, and less than its header.
-    for (len, least) in [(41_u8, 20), (19, 20)] {
+    for (len, min) in [(41_u8, 20), (19, 20)] {
         let mut bytes = v4.clone();
         bytes[17] = len;
         let wrong = FrameError::WrongLength {
             field: "IPv4 total length",
             got: usize::from(len),
-            least,
-            most: 40,
+            min,
+            max: 40,
         };
         assert_eq!(refused(&bytes), wrong);
     }
@@ -127,8 +127,8 @@ fn every_length_that_reaches_too_far_is_refused() {
         let wrong = FrameError::WrongLength {
             field: "TCP data offset",
             got: 4 * usize::from(words),
-            least: 20,
-            most: 20,
+            min: 20,
+            max: 20,
         };
         assert_eq!(refused(&bytes), wrong);
     }

@@ -150,8 +150,8 @@ fn parse_tcp(bytes: &[u8], offset: usize, len: usize) -> Result<Transport, Frame
         return Err(FrameError::WrongLength {
             field: "TCP data offset",
             got: usize::from(header_len),
-            least: TCP_LEN,
-            most: len,
+            min: TCP_LEN,
+            max: len,
         });
     }
     let needed = offset + usize::from(header_len);
@@ -178,10 +178,10 @@ fn parse_udp(
     let &[s0, s1, d0, d1, l0, l1, ..] = chunk::<UDP_LEN>(bytes, offset)?;
     let udp_len = u16::from_be_bytes([l0, l1]);
     // The first fragment of a datagram is shorter than the datagram.
-    let most = if fragmented { usize::from(u16::MAX) } else { len };
-    if !(UDP_LEN..=most).contains(&usize::from(udp_len)) {
+    let max = if fragmented { usize::from(u16::MAX) } else { len };
+    if !(UDP_LEN..=max).contains(&usize::from(udp_len)) {
         let got = usize::from(udp_len);
-        return Err(FrameError::WrongLength { field: "UDP length", got, least: UDP_LEN, most });
+        return Err(FrameError::WrongLength { field: "UDP length", got, min: UDP_LEN, max });
     }
     Ok(Transport::Udp(Udp {
         source: u16::from_be_bytes([s0, s1]),

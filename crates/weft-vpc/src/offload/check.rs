@@ -46,14 +46,14 @@ pub struct Segmentation {
 #[non_exhaustive]
 pub enum OffloadError {
     /// The checksum's field or start is outside the possible range.
-    #[error("checksum at {start} + {offset}, expected from {least} on within {len} bytes")]
+    #[error("checksum at {start} + {offset}, expected from {min} on within {len} bytes")]
     ChecksumOutside {
         /// `csum_start`.
         start: u16,
         /// `csum_offset`.
         offset: u16,
         /// The first byte after the headers that have no such checksum.
-        least: u16,
+        min: u16,
         /// The offset at which the range that can be covered ends.
         len: u32,
     },
@@ -81,12 +81,12 @@ pub enum OffloadError {
     #[error("ECN bit with gso_type {0:?}")]
     EcnWithoutTcp(GsoType),
     /// A segment size below the smallest one.
-    #[error("gso_size {got}, expected {least} or more")]
+    #[error("gso_size {got}, expected {min} or more")]
     SegmentSize {
         /// `gso_size`.
         got: u16,
         /// The smallest valid size.
-        least: u16,
+        min: u16,
     },
     /// More datagrams than one super-frame may have.
     #[error("{got} datagrams in one frame, at most {}", Segmentation::MAX_DATAGRAMS)]
@@ -175,17 +175,17 @@ fn partial_checksum(
     header: &VirtioNetHeader,
     frame: &Frame,
 ) -> Result<PartialChecksum, OffloadError> {
-    let (least, end) = match &frame.network {
+    let (min, end) = match &frame.network {
         Network::Ip(ip) if ip.fragment.is_some() => return Err(OffloadError::OfFragment),
         Network::Ip(ip) => (ip.transport_offset, packet_end(ip)),
         Network::Arp(_) | Network::Other => (frame.network_offset, frame.len),
     };
     let (start, offset) = (header.csum_start, header.csum_offset);
     match start.checked_add(offset) {
-        Some(at) if start >= least && u32::from(at) + 2 <= end => {
+        Some(at) if start >= min && u32::from(at) + 2 <= end => {
             Ok(PartialChecksum { start, at, end })
         }
-        _ => Err(OffloadError::ChecksumOutside { start, offset, least, len: end }),
+        _ => Err(OffloadError::ChecksumOutside { start, offset, min, len: end }),
     }
 }
 
@@ -197,7 +197,7 @@ fn packet_end(ip: &Ip) -> u32 {
 fn segmentation(header: &VirtioNetHeader, frame: &Frame) -> Result<Segmentation, OffloadError> {
     let kind = header.gso_type;
     let ip = frame.ip().ok_or(OffloadError::WrongKind(kind))?;
-    let (transport_len, checksum_offset, least) = match (kind, ip.transport) {
+    let (transport_len, checksum_offset, min) = match (kind, ip.transport) {
         (GsoType::UdpFragments, _) => return Err(OffloadError::UdpFragments),
         (GsoType::TcpV4, Transport::Tcp(tcp)) if ip.source.is_ipv4() => {
             (tcp.header_len, 16, Segmentation::MIN_TCP_SIZE)
@@ -211,13 +211,13 @@ fn segmentation(header: &VirtioNetHeader, frame: &Frame) -> Result<Segmentation,
     if header.ecn && kind == GsoType::Udp {
         return Err(OffloadError::EcnWithoutTcp(kind));
     }
-    if header.gso_size < least {
-        return Err(OffloadError::SegmentSize { got: header.gso_size, least });
+    if header.gso_size < min {
+        return Err(OffloadError::SegmentSize { got: header.gso_size, min });
     }
     let (start, offset) = (header.csum_start, header.csum_offset);
     if (start, offset) != (ip.transport_offset, checksum_offset) {
-        let (least, len) = (ip.transport_offset, frame.len);
-        return Err(OffloadError::ChecksumOutside { start, offset, least, len });
+        let (min, len) = (ip.transport_offset, frame.len);
+        return Err(OffloadError::ChecksumOutside { start, offset, min, len });
     }
     let trailing = frame.len - packet_end(ip);
     if trailing > 0 {
@@ -300,7 +300,7 @@ mod tests {
         assert!(at(34, 16).is_ok() && at(34, 20).is_ok() && at(54, 0).is_ok());
         for (start, offset) in [(33, 16), (34, 21), (55, 0), (0, 24), (u16::MAX, 16), (34, 65_520)]
         {
-            let outside = OffloadError::ChecksumOutside { start, offset, least: 34, len: 56 };
+            let outside = OffloadError::ChecksumOutside { start, offset, min: 34, len: 56 };
             assert_eq!(at(start, offset), Err(outside));
         }
     }
@@ -329,7 +329,7 @@ mod tests {
         let expected = OffloadError::SegmentsWithoutChecksum(GsoType::TcpV4);
         assert_eq!(refused(bare, &frame), expected);
         let small = VirtioNetHeader { gso_size: 7, ..header };
-        assert_eq!(refused(small, &frame), OffloadError::SegmentSize { got: 7, least: 8 });
+        assert_eq!(refused(small, &frame), OffloadError::SegmentSize { got: 7, min: 8 });
         let inner = VirtioNetHeader { csum_start: 54, ..header };
         assert_eq!(refused(inner, &frame).reason(), "checksum_outside");
     }
@@ -350,7 +350,7 @@ mod tests {
         let marked = VirtioNetHeader { ecn: true, ..header };
         assert_eq!(refused(marked, &frame), OffloadError::EcnWithoutTcp(GsoType::Udp));
         let nothing = VirtioNetHeader { gso_size: 0, ..header };
-        assert_eq!(refused(nothing, &frame), OffloadError::SegmentSize { got: 0, least: 1 });
+        assert_eq!(refused(nothing, &frame), OffloadError::SegmentSize { got: 0, min: 1 });
     }
 
     #[test]

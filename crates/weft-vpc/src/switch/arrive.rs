@@ -93,7 +93,7 @@ impl Switch {
         let outcome = match self.ingest(now, &inbound, &placement, tenants) {
             Ingested::Placed => self.endpoint.placed(now, connection, psn),
             Ingested::Declined => self.endpoint.decline(connection, psn),
-            Ingested::Shed => self.endpoint.shed(now, connection, psn),
+            Ingested::Policed => self.endpoint.police(now, connection, psn),
             Ingested::Refused => return self.endpoint.close(now, connection),
         };
         outcome.expect("the engine has just requested the placement of this packet");
@@ -207,7 +207,7 @@ impl Switch {
             self.count(port).drop_frame(cause);
         }
         self.complete_ready(now, piece.connection, piece.message, tenants);
-        if cause == DropCause::RateLimited { Ingested::Shed } else { Ingested::Placed }
+        if cause == DropCause::RateLimited { Ingested::Policed } else { Ingested::Placed }
     }
 
     /// Completes the frames that the tenant may now see after `message` became whole or was dropped: that frame and
@@ -338,7 +338,7 @@ fn propagate_mark(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl 
 enum Ingested {
     Placed,
     Declined,
-    Shed,
+    Policed,
     /// The packet's connection is to be closed.
     Refused,
 }

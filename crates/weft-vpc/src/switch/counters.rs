@@ -59,7 +59,7 @@ pub struct SwitchCounters {
 
 /// Counters of work handed over to other threads of the host. All of them only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandedOver {
+pub struct HandoverCounters {
     /// Number of packets that set up or end connections: a request belongs to the thread of its destination's
     /// port.
     pub setups: u64,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use weft_wire::MacAddr;
 
 use super::hello::service_of;
-use super::{HandedOver, Handover, PortId, Vni};
+use super::{Handover, HandoverCounters, PortId, Vni};
 
 /// The place of a port that belongs to another thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct OtherThreads {
     /// The thread that a request for a connection belongs to, by network and service.
     by_service: BTreeMap<(Vni, u32), u8>,
     pub(super) waiting: VecDeque<(u8, Handover)>,
-    pub(super) counters: HandedOver,
+    pub(super) counters: HandoverCounters,
 }
 
 impl OtherThreads {

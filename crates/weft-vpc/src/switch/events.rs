@@ -36,10 +36,10 @@ impl Switch {
                     if let (CloseReason::Peer, Some(network)) =
                         (reason, self.networks.get_mut(&pair.vni))
                     {
-                        network.table.forget_learned(pair.remote, Place::Peer(pair.peer));
+                        network.table.remove_learned(pair.remote, Place::Peer(pair.peer));
                     }
                 }
-                self.forget_pair(connection, tenants);
+                self.remove_pair(connection, tenants);
             }
             _ => {}
         }
@@ -84,11 +84,11 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         self.endpoint.close(now, connection);
-        self.forget_pair(connection, tenants);
+        self.remove_pair(connection, tenants);
     }
 
     /// Removes the pair of a connection that has ended and returns its buffers and tokens to the port.
-    pub(super) fn forget_pair(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
+    pub(super) fn remove_pair(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
         let Some(mut pair) = self.pairs.remove(connection) else { return };
         let port = pair.port;
         core::mem::take(&mut pair.arriving).cancel(port, tenants);

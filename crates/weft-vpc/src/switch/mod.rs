@@ -42,7 +42,7 @@ mod tests;
 
 pub use arrive::Inbound;
 pub use config::{InClear, NetworkConfig, PortConfig, SwitchConfig, Vni};
-pub use counters::{DropCause, HandedOver, SwitchCounters};
+pub use counters::{DropCause, HandoverCounters, SwitchCounters};
 pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
 use gate::Gate;
@@ -275,7 +275,7 @@ impl Switch {
         if let Some(before) = self.others.set(port, elsewhere)
             && elsewhere.is_none()
         {
-            self.table(before.vni).forget(Place::Port(port));
+            self.table(before.vni).remove_place(Place::Port(port));
         }
     }
 
@@ -286,7 +286,7 @@ impl Switch {
             self.close_pair(now, connection, tenants);
         }
         self.drop_plain_of(port, tenants);
-        self.table(removed.config.vni).forget(Place::Port(port));
+        self.table(removed.config.vni).remove_place(Place::Port(port));
     }
 
     // Outputs.
@@ -364,7 +364,7 @@ impl Switch {
     }
 
     /// Returns the counters of work handed over to other threads of this host.
-    pub fn handed_over(&self) -> HandedOver {
+    pub fn handover_counters(&self) -> HandoverCounters {
         self.others.counters
     }
 
@@ -379,7 +379,7 @@ impl Switch {
             peer: pair.peer,
             up: pair.state == State::Up,
             waiting: pair.waiting.len() + pair.sent.len(),
-            flow: self.endpoint.connection_stats(connection),
+            stats: self.endpoint.connection_stats(connection),
         })
     }
 
@@ -445,7 +445,7 @@ pub struct PairView<'a> {
     /// Number of frames not acknowledged.
     pub waiting: usize,
     /// The statistics of the connection.
-    pub flow: Option<ConnectionStats<'a>>,
+    pub stats: Option<ConnectionStats<'a>>,
 }
 
 /// Returns `true` if the reason for which a connection closed shows that its peer does not speak Weft, or cannot be

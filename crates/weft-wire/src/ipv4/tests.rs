@@ -99,7 +99,7 @@ fn an_impossible_length_is_refused_even_with_a_valid_checksum() {
     let mut short = bytes;
     short[2..4].copy_from_slice(&19u16.to_be_bytes());
     rewrite_checksum(&mut short[..20]);
-    let too_small = ParseError::LengthTooSmall { least: 20, got: 19 };
+    let too_small = ParseError::LengthTooSmall { min: 20, got: 19 };
     assert_eq!(Ipv4Header::parse(&short), Err(too_small));
 
     let mut long = bytes;
@@ -110,7 +110,7 @@ fn an_impossible_length_is_refused_even_with_a_valid_checksum() {
 
     let mut narrow = bytes;
     narrow[0] = 0x44;
-    let too_small = ParseError::LengthTooSmall { least: 20, got: 16 };
+    let too_small = ParseError::LengthTooSmall { min: 20, got: 16 };
     assert_eq!(Ipv4Header::parse(&narrow), Err(too_small));
 
     let mut wide = bytes;

@@ -178,7 +178,7 @@ pub unsafe extern "C" fn xrdma_channel_status(
             depth: now.depth.into(),
             backlog: now.backlog,
             fetching: now.fetching,
-            asked: now.asked,
+            asked: now.pending_calls,
             carrier: match now.carrier {
                 Carrier::Rdma => xrdma_carrier::XRDMA_CARRIER_RDMA,
                 Carrier::Stream => xrdma_carrier::XRDMA_CARRIER_TCP,

@@ -113,7 +113,7 @@ pub extern "C" fn xrdma_forget(channel: *mut xrdma_channel, request: u64) -> c_i
     status(|| {
         with(|tables| {
             let (context, id) = tables.channel(channel.addr())?;
-            context.node.context().forget(id, request);
+            context.node.context().cancel(id, request);
             Ok(0)
         })
     })

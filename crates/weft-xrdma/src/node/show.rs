@@ -32,7 +32,7 @@ pub struct Show {
 /// A node's record for `weft stat`.
 #[derive(Debug)]
 pub(super) struct NodeRecord {
-    board: StatusWriter,
+    writer: StatusWriter,
     control: Option<Control>,
     name: String,
     started: Instant,
@@ -59,11 +59,11 @@ impl NodeRecord {
         let folder = show.folder.as_ref().map(Folder::at).or_else(Folder::own)?;
         folder.prepare().ok()?;
         folder.sweep();
-        let board = StatusWriter::create(&folder, "node").ok()?;
-        let control = Control::beside(board.path()).ok();
+        let writer = StatusWriter::create(&folder, "node").ok()?;
+        let control = Control::beside(writer.path()).ok();
         let name = show.name.clone().or_else(program).unwrap_or_default();
         Some(Self {
-            board,
+            writer,
             control,
             name,
             started: now,
@@ -81,13 +81,13 @@ impl NodeRecord {
     }
 
     /// Records whether the node runs or is about to sleep.
-    pub(super) fn live(&self, state: ProgramState) {
-        self.board.live(state);
+    pub(super) fn set_state(&self, state: ProgramState) {
+        self.writer.set_state(state);
     }
 
     /// Writes the record if it is due.
     fn refresh(&mut self, now: Instant, context: &Context<IbVerbs>, listens: &str) {
-        self.board.beat(now);
+        self.writer.set_heartbeat(now);
         if self.due(context).is_none_or(|due| due > now) {
             return;
         }
@@ -97,9 +97,9 @@ impl NodeRecord {
             self.last_note = number;
             self.push_event(event(note));
         }
-        let Self { board, name, started, events, events_total, .. } = self;
+        let Self { writer, name, started, events, events_total, .. } = self;
         // A full file system may have room later; the last record stays.
-        let _ = board.publish(|draft| {
+        let _ = writer.publish(|draft| {
             draft.push(&ProgramRecord {
                 kind: Kind::Node,
                 pid: std::process::id().into(),
@@ -116,7 +116,7 @@ impl NodeRecord {
             context.channels().filter_map(|id| channel(context, id)).for_each(|it| draft.push(&it));
             events.iter().for_each(|event| draft.push(event));
         });
-        self.pace.wrote(now, clock::now());
+        self.pace.on_written(now, clock::now());
     }
 
     /// Adds an event to the record, numbered from 1.
@@ -169,7 +169,7 @@ impl Node {
     /// Writes the node's current state to its record if that is due.
     pub(super) fn show(&mut self) {
         if let Some(record) = &mut self.record {
-            record.live(ProgramState::Running);
+            record.set_state(ProgramState::Running);
             record.refresh(clock::now(), &self.context, &self.listens);
         }
     }
@@ -190,13 +190,13 @@ impl Node {
     /// Records that the node sleeps.
     pub(super) fn show_asleep(&self) {
         if let Some(record) = &self.record {
-            record.live(ProgramState::Asleep);
+            record.set_state(ProgramState::Asleep);
         }
     }
 
     /// Returns the file of the node's record, which `weft stat` reads; `None` if it has none.
     pub fn shown_at(&self) -> Option<&std::path::Path> {
-        self.record.as_ref().map(|record| record.board.path())
+        self.record.as_ref().map(|record| record.writer.path())
     }
 }
 
@@ -251,7 +251,7 @@ fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
         depth: status.depth.into(),
         backlog: status.backlog.into(),
         fetching: status.fetching.into(),
-        asked: status.asked.into(),
+        asked: status.pending_calls.into(),
         memory: status.receive_bytes,
         clock_offset: status.clock_offset,
         sent: stats.sent,
@@ -289,7 +289,7 @@ const fn carrier(carrier: weft_msg::Carrier) -> Carrier {
 
 /// Converts a note of the context's journal; the record numbers it.
 fn event(note: &weft_msg::Note) -> EventRecord {
-    let (kind, took, text) = match note.what {
+    let (kind, took, text) = match note.kind {
         NoteKind::Opened => (EventKind::Opened, Duration::ZERO, String::new()),
         NoteKind::Closed(reason) => (EventKind::Closed, Duration::ZERO, reason.to_string()),
         NoteKind::Switched(to) => {

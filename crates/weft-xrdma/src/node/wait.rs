@@ -47,7 +47,7 @@ impl Node {
         let id = self.context.request(clock::now(), channel, body)?;
         let answer = self.wait_for(timeout, |node| node.take_answer(channel, id));
         answer.unwrap_or_else(|| {
-            self.context.forget(channel, id);
+            self.context.cancel(channel, id);
             Err(CallError::TimedOut)
         })
     }

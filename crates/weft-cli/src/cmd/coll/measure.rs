@@ -55,7 +55,7 @@ impl Measurement {
         pattern::fill(&call, ranks, rank, &mut buffer);
         buffer = self.run(call, buffer)?;
         let wrong = if self.parameters.checks {
-            let wrong = pattern::wrong(&call, ranks, rank, &buffer);
+            let wrong = pattern::count_mismatches(&call, ranks, rank, &buffer);
             Some(self.agree(wrong, Op::Sum)?)
         } else {
             None
@@ -100,7 +100,7 @@ impl Measurement {
     fn run(&mut self, call: Call, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let rank = self.group.rank();
         self.group.run(call, buffer, Some(self.parameters.timeout)).map_err(|error| {
-            self.group.give_up(&error.to_string());
+            self.group.abort(&error.to_string());
             anyhow!("rank {rank}: {error}")
         })
     }

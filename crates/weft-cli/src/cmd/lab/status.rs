@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use weft_lab::{Fabric, Impairment, Lab, LabSpec, LinkState, Loss, NodeKind, PortCounters};
+use weft_lab::{Fabric, Impairment, Lab, LabSpec, LinkState, NodeKind, PortCounters, Probability};
 use weft_report::{Cell, Column, Table, Unit};
 
 use weft_report::terminal::{Output, render};
@@ -167,10 +167,10 @@ fn condition(down: bool, impairment: &Impairment) -> String {
     if impairment.black_hole {
         conditions.push("swallows everything".into());
     }
-    if impairment.loss != Loss::NONE {
+    if impairment.loss != Probability::NONE {
         conditions.push(format!("loses {}", impairment.loss));
     }
-    if impairment.mark != Loss::NONE {
+    if impairment.mark != Probability::NONE {
         conditions.push(format!("marks {}", impairment.mark));
     }
     if let Some(rate) = impairment.rate {

@@ -7,7 +7,9 @@ use serde_json::json;
 use weft_plan::Cluster;
 use weft_plan::cluster::{Network, ServerId};
 use weft_plan::output::{port_csv, port_rows};
-use weft_plan::ports::{Bound, Effort, Entropy, Fabric, Loads, Plan, loads, plan, random_ports};
+use weft_plan::ports::{
+    Bound, Entropy, Fabric, Loads, Plan, SearchLimits, loads, plan, random_ports,
+};
 use weft_plan::ring::{Transfer, double_tree, ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::{all_to_all, queue_pairs};
 use weft_report::{Cell, Column, Table};
@@ -44,7 +46,7 @@ pub(super) struct PortsArgs {
     #[arg(long, default_value_t = 4791)]
     to_port: u16,
     /// Ports to try for all flows together, where hashes cannot be solved
-    #[arg(long, default_value_t = Effort::default().total)]
+    #[arg(long, default_value_t = SearchLimits::default().total)]
     total: u64,
     /// The seed that selects one of the equally good plans
     #[arg(long, default_value_t = 1)]
@@ -101,8 +103,8 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
         ..Entropy::default()
     };
     let fabric = Fabric::new(network, &failures, entropy)?;
-    let effort = Effort { total: arguments.total, ..Effort::default() };
-    let plan = plan(&fabric, &flows, effort, Seed(arguments.seed))?;
+    let limits = SearchLimits { total: arguments.total, ..SearchLimits::default() };
+    let plan = plan(&fabric, &flows, limits, Seed(arguments.seed))?;
     let planned = loads(&fabric, &flows, &plan.ports);
     let drawn = random_ports(&fabric, flows.len(), Seed(arguments.seed));
     let random = loads(&fabric, &flows, &drawn);
@@ -115,8 +117,8 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
             let value = json!({
                 "flows": flows.len(),
                 "bound": plan.bound.flows,
-                "busiest_planned": planned.most(),
-                "busiest_random": random.most(),
+                "busiest_planned": planned.max(),
+                "busiest_random": random.max(),
                 "alone_planned": planned.alone,
                 "alone_random": random.alone,
                 "how": plan.how,
@@ -180,7 +182,7 @@ fn text(network: &Network, flows: usize, plan: &Plan, planned: &Loads, random: &
         })
     };
     for (name, loads) in [("random", random), ("planned", planned)] {
-        let row = vec![Cell::from(name), loads.most().into(), link(loads), loads.alone.into()];
+        let row = vec![Cell::from(name), loads.max().into(), link(loads), loads.alone.into()];
         table.push(row);
     }
     let Bound { flows: least, at, crossing, links } = plan.bound;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use weft_plan::Cluster;
-use weft_plan::machine::Reach;
+use weft_plan::machine::BestPaths;
 use weft_report::{Cell, Column, Table};
 
 use super::cluster_file::ClusterArgs;
@@ -108,7 +108,7 @@ fn text(cluster: &Cluster) -> String {
 /// Returns the path from each rail's NIC to each GPU.
 fn inside(cluster: &Cluster) -> Table {
     let machine = cluster.machine();
-    let (reach, gpus, nics) = (Reach::new(machine), machine.gpus(), machine.nics());
+    let (reach, gpus, nics) = (BestPaths::new(machine), machine.gpus(), machine.nics());
     let mut columns = vec![Column::text("rail", "rail"), Column::text("NIC", "nic")];
     columns.extend(gpus.iter().map(|&gpu| Column::text(machine.name(gpu), machine.name(gpu))));
     let mut table = Table::new(columns);

@@ -28,13 +28,13 @@ pub(crate) fn text(picture: &View) -> String {
         flows.get_or_create(&labels).inc_by(job.flows as f64);
     }
     let events = counters(&mut registry, "events", "Events since the start, by kind");
-    for (what, &count) in &picture.happened {
+    for (what, &count) in &picture.event_counts {
         events.get_or_create(&vec![("what", what.clone())]).inc_by(count);
     }
     let unread = gauges(&mut registry, "unread_routers", "Routers whose tables cannot be read");
     unread.get_or_create(&vec![]).set(picture.unread.len() as f64);
     let heard = counters(&mut registry, "sflow", "sFlow datagrams and samples received, by kind");
-    let it = &picture.heard;
+    let it = &picture.collector;
     for (kind, count) in [
         ("datagrams", it.datagrams),
         ("lost", it.lost),

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let scheme = access.scheme();
     log::start(arguments.log_json);
     let mut daemon = Daemon::open(config, weft_trial::inventory)?;
-    let page = serve_page(arguments.page, access, daemon.picture(), daemon.door())?;
+    let page = serve_page(arguments.page, access, daemon.view(), daemon.handle())?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;
     output.value(&json!({ "sflow": listening, "page": page }), || {

@@ -52,7 +52,7 @@ fn text(picture: &View) -> String {
 
 /// Returns the counts of accepted and refused sFlow, in two lines at most.
 fn sflow(picture: &View) -> String {
-    let it = &picture.heard;
+    let it = &picture.collector;
     let counts = format!(
         "sFlow at {}: {} datagrams, {} lost, {} late; not believed: {} refused, {} of unknown agents, {} malformed, \
          {} whose numbers jumped, {} counters that cannot be",

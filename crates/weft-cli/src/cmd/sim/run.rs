@@ -81,8 +81,8 @@ fn run_captured(scenario: &Scenario, arguments: &RunArgs, file: &Path) -> Result
     let capture = Capture::new(arguments.capture_packets);
     let (report, capture) = weft_sim::run_captured(scenario, Seed(seed), capture)
         .map_err(|error| in_scenario(&arguments.scenario, error))?;
-    if capture.left_out() > 0 {
-        let (kept, left) = (capture.len(), capture.left_out());
+    if capture.packets_skipped() > 0 {
+        let (kept, left) = (capture.len(), capture.packets_skipped());
         eprintln!("weft: {} has the first {kept} packets; {left} are left out", file.display());
     }
     let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use weft_lab::{Direction, Impairment, LabSpec, Loss};
+use weft_lab::{Direction, Impairment, LabSpec, Probability};
 use weft_trial::{Trial, TrialConfig};
 
 use crate::interrupt::until_interrupted;
@@ -26,7 +26,7 @@ Inside, `ip netns exec weft-try.red1 redis-server` starts a program in red's oth
 pub(super) struct Try {
     /// Share of packets that every path loses
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    loss: Loss,
+    loss: Probability,
     /// Disjoint paths between the hosts
     #[arg(long, default_value_t = 4)]
     paths: usize,

@@ -1,6 +1,6 @@
 use alloc::string::{String, ToString};
 
-use super::super::{PathType, Reach};
+use super::super::{BestPaths, PathType};
 use super::*;
 
 const NVSWITCH: &str = include_str!("../../../tests/golden/nccl/nvswitch.xml");
@@ -17,7 +17,7 @@ fn a_dump_gives_its_gpus_its_fast_nics_and_the_paths_between_them() {
     let (gpus, nics) = (machine.gpus(), machine.nics());
     assert_eq!(gpus.len(), 4);
     assert_eq!(names(&machine, &nics), ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"], "no bond0");
-    let reach = Reach::new(&machine);
+    let reach = BestPaths::new(&machine);
     let near = reach.between(nics[2], gpus[2]).unwrap();
     assert_eq!((near.closeness, near.hops), (PathType::OneSwitch, 2));
     // 16 lanes at 32 GT/s in 128 of 130 bits.
@@ -45,7 +45,7 @@ fn links_between_gpus_are_counted_once_though_both_list_them() {
     let machine = read_nccl(MESH).unwrap();
     let nvlinks = machine.links().iter().filter(|link| link.kind == LinkKind::Nvlink);
     assert_eq!(nvlinks.count(), 3);
-    let (reach, gpus) = (Reach::new(&machine), machine.gpus());
+    let (reach, gpus) = (BestPaths::new(&machine), machine.gpus());
     assert_eq!(reach.between(gpus[0], gpus[2]).unwrap().rate.as_bps(), 2 * 160_000_000_000);
 }
 

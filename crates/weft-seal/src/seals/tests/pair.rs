@@ -96,7 +96,7 @@ impl Host {
             out.push((*at, transmit.to, bytes));
         }
         while let Some(ended) = endpoint.poll_ended() {
-            seals.forget(ended);
+            seals.remove(ended);
         }
         out
     }

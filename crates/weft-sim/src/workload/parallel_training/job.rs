@@ -336,7 +336,7 @@ impl Workload for Job {
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), BEGIN);
     }
 
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+    fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match *notice {
             Notice::Woken { token: BEGIN } => self.begin(session),
             Notice::Woken { token } if token & MESSAGE != 0 => {

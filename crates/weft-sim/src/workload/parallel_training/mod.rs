@@ -114,8 +114,8 @@ impl WorkloadBuilder for Config {
             one_to_64(key, value)?;
         }
         let ratio = self.load.as_ref().map_or(1.0, |load| load.parameters);
-        for (key, value, least) in [("scale", self.scale, 1e-6), ("parameters", ratio, 0.0)] {
-            if !(least..=1e9).contains(&value) {
+        for (key, value, min) in [("scale", self.scale, 1e-6), ("parameters", ratio, 0.0)] {
+            if !(min..=1e9).contains(&value) {
                 let (got, expected) = (value.to_string(), "a number of at most 1e9, above zero");
                 return Err(WorkloadError::OutOfRange { key, got, expected });
             }
@@ -202,8 +202,8 @@ impl Config {
 /// Checks that every message fits the length field of a message.
 fn check_messages(plan: &Plan) -> Result<(), WorkloadError> {
     let phases = plan.exchanges.iter().flat_map(|exchange| &exchange.phases);
-    let (got, most) = (phases.map(|phase| phase.bytes).max().unwrap_or(0), u64::from(u32::MAX));
-    if got > most { Err(WorkloadError::Size { key: "load", got, most }) } else { Ok(()) }
+    let (got, max) = (phases.map(|phase| phase.bytes).max().unwrap_or(0), u64::from(u32::MAX));
+    if got > max { Err(WorkloadError::Size { key: "load", got, max }) } else { Ok(()) }
 }
 
 /// Maximum number of ranks: the largest that fits a message's tag.

@@ -51,7 +51,7 @@ impl IdealNetwork {
         while let Some(Reverse((at, number))) = self.events.pop() {
             self.now = at;
             let notice = self.notices[number];
-            job.notice(&notice, &mut Session::new(self, 0));
+            job.on_notice(&notice, &mut Session::new(self, 0));
         }
         assert!(job.is_done(), "{:?} is left undone", job.config);
     }

@@ -101,7 +101,7 @@ impl Queues {
     fn forget(&mut self, qp: QueuePairNumber, request: &QueuePairRequest) {
         for cq in [request.send_cq, request.receive_cq] {
             if let Some(queue) = self.cqs.get_mut(&cq) {
-                queue.forget(qp);
+                queue.discard(qp);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::epoll;
 
-use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, VerbsError};
+use weft_rnic::{Device, Event, LeasedAccess, QueuePairNumber, SendRequest, VerbsError};
 use weft_udp::{Clock, Driver, Node as _, SocketSet as _};
 use weft_units::{Duration, Instant};
 
@@ -204,7 +204,8 @@ impl Host {
 
     /// Returns `true` if packets may leave now that could not before.
     fn has_unsent(&self) -> bool {
-        let owes = self.unsent || self.device.owes_links() || self.device.may_reach();
+        let owes =
+            self.unsent || self.device.has_packets_for_links() || self.device.has_leased_access();
         owes || self.driver.sockets.waiting() > 0 || self.neighbours.is_full()
     }
 
@@ -266,11 +267,13 @@ impl Host {
     fn update_leases(&mut self, now: Instant) {
         let Self { device, neighbours, .. } = self;
         loop {
-            while let Some(change) = device.poll_leasing() {
+            while let Some(change) = device.poll_lease_event() {
                 neighbours.notify(&change);
             }
-            let reach = |request: &Reach<'_>| neighbours.reach(request).then(|| Clock.now());
-            if !device.poll_reach(now, reach) {
+            let execute = |request: &LeasedAccess<'_>| {
+                neighbours.execute_leased(request).then(|| Clock.now())
+            };
+            if !device.poll_leased_access(now, execute) {
                 return;
             }
         }
@@ -305,7 +308,7 @@ impl Host {
     pub(crate) fn meet(&mut self, peer: SocketAddr) {
         if let Some(link) = self.neighbours.meet(peer) {
             self.apply_link_changes();
-            self.device.reach_over(peer, link);
+            self.device.route_over(peer, link);
         }
     }
 

@@ -4,14 +4,14 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weft_ring::leases::{Borrower, Lender, Lent, Terms};
+use weft_ring::leases::{Borrower, LeaseKey, Lender, Terms};
 use weft_ring::records::{CAPACITY, Reader, Unread, Writer};
-use weft_rnic::{Lease, LeaseId, Reach, Source, Transmit};
+use weft_rnic::{Lease, LeaseId, LeasedAccess, Source, Transmit};
 use weft_transport::{ConnectionId, LinkId};
 
 use super::record::{Addresses, Head};
 use super::segment::Segment;
-use super::{greeting, reach};
+use super::{greeting, leased_access};
 
 /// Bytes read before a neighbour that waits for room is woken: while it writes, more can be read.
 const NOTIFY_AFTER: u64 = CAPACITY / 2;
@@ -102,9 +102,9 @@ impl Channel {
 
     /// Revokes the leases for which `selects` returns `true`. The neighbour does not use them any more when this
     /// returns.
-    pub(super) fn recall(&mut self, selects: impl Fn(&Lent) -> bool) {
+    pub(super) fn revoke(&mut self, selects: impl Fn(&LeaseKey) -> bool) {
         let (socket, broken) = (self.socket.as_fd(), self.broken);
-        self.lender.recall(selects, || {
+        self.lender.revoke(selects, || {
             let is_gone = broken || !greeting::is_quiet(socket);
             if !is_gone {
                 // The neighbour finishes in a few microseconds, unless another program has its processor.
@@ -128,10 +128,10 @@ impl Channel {
 
     /// Executes a request in the neighbour's memory. Returns `true` if that succeeded. It checks first that the
     /// neighbour lives: another process may have the ID of a dead one.
-    pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
+    pub(super) fn execute_leased(&self, request: &LeasedAccess<'_>) -> bool {
         !self.broken
-            && self.borrower.work(request.lease.number, || {
-                greeting::is_quiet(self.socket.as_fd()) && reach::execute(self.pid, request)
+            && self.borrower.with_lease(request.lease.number, || {
+                greeting::is_quiet(self.socket.as_fd()) && leased_access::execute(self.pid, request)
             })
     }
 
@@ -182,8 +182,8 @@ impl Channel {
     }
 
     /// Releases the record that `peek` returned.
-    pub(super) fn pass(&mut self, len: usize) {
-        self.reader.pass(len);
+    pub(super) fn release(&mut self, len: usize) {
+        self.reader.release(len);
         self.passed += len as u64;
         if self.passed >= NOTIFY_AFTER {
             self.notify_room();

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use weft_rnic::{Lease, LeaseId, Leasing, Reach, Source, Transmit};
+use weft_rnic::{Lease, LeaseEvent, LeaseId, LeasedAccess, Source, Transmit};
 use weft_transport::LinkId;
 use weft_udp::Clock;
 use weft_udp::wait::timespec;
@@ -16,10 +16,10 @@ use super::fork;
 
 mod channel;
 mod greeting;
+mod leased_access;
 mod proof;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
-mod reach;
 mod record;
 mod segment;
 
@@ -266,7 +266,7 @@ impl Neighbours {
         if self.changes.is_empty() {
             let gone = self.channels.iter().position(Channel::is_over);
             let mut channel = self.channels.swap_remove(gone?);
-            channel.recall(|_| true);
+            channel.revoke(|_| true);
             fork::release(channel.socket());
             // A process may reappear under the same port, and is asked anew.
             self.met.retain(|peer, _| peer.port() != channel.port);
@@ -307,7 +307,7 @@ impl Neighbours {
                 let from = SocketAddr::new(record.from, channel.port);
                 take(&Arrived { link: channel.link, from, record });
             }
-            channel.pass(unread.len());
+            channel.release(unread.len());
             if channel.broken {
                 break;
             }
@@ -319,21 +319,21 @@ impl Neighbours {
     }
 
     /// Grants and revokes leases: neighbours do not use revoked ones when this returns.
-    pub(super) fn notify(&mut self, change: &Leasing) {
+    pub(super) fn notify(&mut self, change: &LeaseEvent) {
         match change {
-            Leasing::Granted { link, connection, lease, .. } => {
+            LeaseEvent::Granted { link, connection, lease, .. } => {
                 let to = self.channels.iter_mut().find(|channel| channel.link == *link);
                 to.into_iter().for_each(|channel| channel.lend(*connection, lease));
             }
-            Leasing::KeyRecalled(key) => {
+            LeaseEvent::KeyRevoked(key) => {
                 self.channels
                     .iter_mut()
-                    .for_each(|channel| channel.recall(|lent| lent.key == *key));
+                    .for_each(|channel| channel.revoke(|lent| lent.key == *key));
             }
-            Leasing::ConnectionRecalled(connection) => self
+            LeaseEvent::ConnectionRevoked(connection) => self
                 .channels
                 .iter_mut()
-                .for_each(|channel| channel.recall(|lent| lent.connection == connection.0)),
+                .for_each(|channel| channel.revoke(|lent| lent.connection == connection.0)),
         }
     }
 
@@ -344,9 +344,9 @@ impl Neighbours {
     }
 
     /// Executes a request in a neighbour's memory. Returns `true` if that succeeded.
-    pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
+    pub(super) fn execute_leased(&self, request: &LeasedAccess<'_>) -> bool {
         let to = self.channels.iter().find(|channel| channel.link == request.lease.link);
-        to.is_some_and(|channel| channel.reach(request))
+        to.is_some_and(|channel| channel.execute_leased(request))
     }
 
     /// Sends a packet over a link, from this address. Returns `false` if the link is full afterwards.

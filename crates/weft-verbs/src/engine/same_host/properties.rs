@@ -14,7 +14,7 @@ use rustix::net::{
 use weft_ring::Mapped;
 use weft_ring::leases::{Borrower, LEASES_BYTES, Lender, Terms};
 use weft_ring::records::{
-    ALIGN, Broken, CAPACITY, MAX_RECORD, RECORDS, RING_BYTES, Reader, Writer,
+    ALIGN, CAPACITY, MAX_RECORD, ProtocolViolation, RECORDS, RING_BYTES, Reader, Writer,
 };
 use weft_rnic::{Source, Transmit};
 use weft_transport::path::PathId;
@@ -163,14 +163,14 @@ impl Reading<'_> {
         }
     }
 
-    fn read(&mut self) -> Result<(), Broken> {
+    fn read(&mut self) -> Result<(), ProtocolViolation> {
         let Some(unread) = self.reader.peek()? else { return Ok(()) };
         let len = unread.len();
         assert!((ALIGN..=MAX_RECORD).contains(&len) && len.is_multiple_of(ALIGN));
         // The reader is at the ring's start now if it skipped the end.
-        let skipped = self.reader.passed() - self.at;
-        assert!(skipped == 0 || self.reader.passed().is_multiple_of(CAPACITY));
-        self.at = self.reader.passed();
+        let skipped = self.reader.released() - self.at;
+        assert!(skipped == 0 || self.reader.released().is_multiple_of(CAPACITY));
+        self.at = self.reader.released();
         assert!(self.at % CAPACITY + len as u64 <= CAPACITY, "a record is in one piece");
         let parsed = record::parse(&unread, self.last_received);
         if let Some(record) = &parsed {
@@ -180,9 +180,9 @@ impl Reading<'_> {
             self.parsed = true;
             assert_round_trip(record, &payload);
         }
-        self.reader.pass(len);
+        self.reader.release(len);
         self.at += len as u64;
-        if parsed.is_some() { Ok(()) } else { Err(Broken) }
+        if parsed.is_some() { Ok(()) } else { Err(ProtocolViolation) }
     }
 }
 
@@ -328,7 +328,7 @@ pub fn leases(bytes: &[u8]) -> bool {
                     let key = script.below(4);
                     let looks = std::cell::Cell::new(0);
                     let is_gone = || looks.replace(looks.get() + 1) > 2;
-                    lender.recall(|lent| lent.key as usize == key, is_gone);
+                    lender.revoke(|lent| lent.key as usize == key, is_gone);
                 }
                 2 => shared.write(usize::from(script.half()), script.piece()),
                 3 => {
@@ -343,7 +343,7 @@ pub fn leases(bytes: &[u8]) -> bool {
                     let any = u64::from(script.half()) << 32 | u64::from(script.half());
                     let number = known.last().copied().unwrap_or(any);
                     let mut worked = false;
-                    let done = borrower.work(number, || {
+                    let done = borrower.with_lease(number, || {
                         worked = true;
                         true
                     });

@@ -445,7 +445,7 @@ mod tests {
             assert_eq!(copied(&record.payload), payload);
             last_received = Some((record.from, record.to));
             let lost = parse(&unread, None).is_none();
-            reader.pass(unread.len());
+            reader.release(unread.len());
             (unread.len(), lost)
         };
         let whole = |len: u16| {

@@ -317,7 +317,7 @@ impl Hosts {
                     self.accepted.insert((to, ids[0]), ids[1]);
                 }
                 if !switch.redirect_packet(&inbound) {
-                    let admission = Admission::Take;
+                    let admission = Admission::Admit;
                     switch.handle_admission(self.now, &arrival, header, admission, both_encrypt);
                 }
             }

@@ -104,12 +104,12 @@ fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
 
 #[test]
 fn frames_above_the_receivers_rate_are_not_retransmitted_and_slow_the_sender() {
-    for (congestion, most) in MARK_SENSITIVE {
+    for (congestion, max) in MARK_SENSITIVE {
         let (seen, allowed) = send_to_limited(congestion);
         let offered = FRAMES * 100 / allowed;
         assert!(seen <= allowed + 1, "{congestion}: {seen} frames where {allowed} are allowed");
         assert!(seen * 10 > allowed * 9, "{congestion}: {seen} frames where {allowed} are allowed");
-        assert!(offered <= most, "{congestion}: {offered} % of the limit");
+        assert!(offered <= max, "{congestion}: {offered} % of the limit");
     }
     let (_, allowed) = send_to_limited(congestion::Kind::FixedWindow);
     // Only slow start holds it: its growth ends with the first marks.

@@ -331,14 +331,14 @@ fn whichever_thread_a_packet_arrives_at_every_frame_gets_to_its_tenant_once() {
 #[test]
 fn where_packets_are_steered_by_connection_only_its_beginning_is_handed_over() {
     let all = exchange(3, [2, 2], Steering::ByConnection);
-    assert!(all.total(|switch| switch.handed_over().setups) > 0);
-    assert_eq!(all.total(|switch| switch.handed_over().packets), 0);
+    assert!(all.total(|switch| switch.handover_counters().setups) > 0);
+    assert_eq!(all.total(|switch| switch.handover_counters().packets), 0);
     // Every thread that has ports sends data.
     for own in all.threads.iter().flatten() {
         assert!(own.switch.transport().data_sent > 0);
     }
     let all = exchange(3, [2, 2], Steering::ByChance);
-    assert!(all.total(|switch| switch.handed_over().packets) > 0);
+    assert!(all.total(|switch| switch.handover_counters().packets) > 0);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn forged_ids_of_threads_that_are_not_there_do_no_harm() {
         }
         all.drain(1);
     }
-    let handed = all.threads[1][0].switch.handed_over();
+    let handed = all.threads[1][0].switch.handover_counters();
     assert_eq!(handed.setups, 2 * 2_000, "each reset to both others");
     // Three threads take two bits, so one id in four names no thread: those packets stay, as do the thread's
     // own.
@@ -452,12 +452,12 @@ fn a_removed_port_is_no_longer_found_by_other_threads() {
         own.switch.set_elsewhere(port(removed), None);
         own.switch.remove_port(all.now, port(removed), &mut own.tenants);
     }
-    let before = all.total(|switch| switch.handed_over().frames);
+    let before = all.total(|switch| switch.handover_counters().frames);
     all.send(from, address(removed), 2);
     // The destination is unknown: the frame goes to all ports, and the removed one is not among them.
     all.run(LIMIT, |_| false);
     assert_eq!(all.seen(removed), seen);
-    assert!(all.total(|switch| switch.handed_over().frames) > before);
+    assert!(all.total(|switch| switch.handover_counters().frames) > before);
 }
 
 /// Checks the number of packets that the second of two threads sends on a dead path after the first found it, with
@@ -492,7 +492,7 @@ fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
             all.send(from, address(to), number);
             all.run(Duration::from_millis(1), |_| false);
         }
-        let notified = all.threads[0][0].switch.handed_over().path_findings;
+        let notified = all.threads[0][0].switch.handover_counters().path_findings;
         assert!(notified > 0);
         all.sent_by_dead[1]
     });

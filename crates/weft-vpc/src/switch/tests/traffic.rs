@@ -17,13 +17,13 @@ fn numbers(to: u32) -> Vec<u32> {
     (0..to).collect()
 }
 
-/// Returns a link that loses one packet in `one_in` and delays each by 20 us to 20 us + `most`.
-pub(super) fn bad_link(one_in: u64, most: Duration) -> Fates {
+/// Returns a link that loses one packet in `one_in` and delays each by 20 us to 20 us + `max`.
+pub(super) fn bad_link(one_in: u64, max: Duration) -> Fates {
     Box::new(move |rng, _| {
         if rng.below(one_in) == 0 {
             return Fate::Lost;
         }
-        Fate::After(Duration::from_nanos(20_000 + rng.below(most.as_nanos())))
+        Fate::After(Duration::from_nanos(20_000 + rng.below(max.as_nanos())))
     })
 }
 

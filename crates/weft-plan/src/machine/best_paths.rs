@@ -50,14 +50,14 @@ pub struct Path {
 /// The best paths from every GPU and NIC: those with the highest rate and, among these, the nearest kind and then the
 /// fewest links. A path never passes another GPU or a NIC, because those forward only under software control.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct BestPaths {
     /// Number of devices.
     count: usize,
     /// `paths[from * count + to]`.
     paths: Vec<Option<Path>>,
 }
 
-impl Reach {
+impl BestPaths {
     /// Searches paths from every GPU and every NIC of a rail ([`Machine::nics`]).
     pub fn new(machine: &Machine) -> Self {
         let count = machine.devices.len();

@@ -5,7 +5,7 @@ use weft_plan::collective::DataType;
 use crate::{Call, Collective, Op};
 
 /// Length of a header in bytes.
-pub const HEAD: usize = 48;
+pub const HEADER_LEN: usize = 48;
 
 /// The first bytes of a header: a name and a version, which identify messages of other programs.
 const MAGIC: [u8; 3] = *b"wc\x01";
@@ -20,10 +20,10 @@ pub enum Kind {
     /// The assignment of blocks to a channel.
     Assign,
     /// The sender's failure; the body is the reason.
-    GiveUp,
+    Abort,
 }
 
-const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::GiveUp];
+const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::Abort];
 
 /// The header of a message. Integers are little-endian.
 ///
@@ -41,7 +41,7 @@ const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::GiveUp
 /// | 40–43 | number of assigned blocks |
 /// | 44–47 | 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct Header {
     /// The kind of the message.
     pub kind: Kind,
     /// The sender's call.
@@ -60,9 +60,9 @@ pub struct Head {
 
 /// An error in the header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeadError {
+pub enum HeaderError {
     /// The message is shorter than a header.
-    #[error("{0} bytes are shorter than a header of {HEAD}")]
+    #[error("{0} bytes are shorter than a header of {HEADER_LEN}")]
     Short(usize),
     /// The message does not start with the name and version.
     #[error("the message is not from a group, or has another version")]
@@ -90,14 +90,14 @@ fn index_of<T: PartialEq>(value: &T, all: &[T]) -> u8 {
 ///
 /// # Errors
 /// Returns `Unknown` if the list is shorter.
-fn value_at<T: Copy>(what: &'static str, got: u8, all: &[T]) -> Result<T, HeadError> {
-    all.get(usize::from(got)).copied().ok_or(HeadError::Unknown { what, got })
+fn value_at<T: Copy>(what: &'static str, got: u8, all: &[T]) -> Result<T, HeaderError> {
+    all.get(usize::from(got)).copied().ok_or(HeaderError::Unknown { what, got })
 }
 
-impl Head {
+impl Header {
     /// Returns the encoded header.
-    pub fn emit(&self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
         let Call { collective, data_type, op, root, elements } = self.call;
         bytes[..3].copy_from_slice(&MAGIC);
         bytes[3] = index_of(&self.kind, &KINDS);
@@ -118,34 +118,36 @@ impl Head {
     ///
     /// # Errors
     /// Returns the first fault of the header.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), HeadError> {
-        let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
-            return Err(HeadError::Short(bytes.len()));
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
+        let Some((header, body)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+            return Err(HeaderError::Short(bytes.len()));
         };
-        if head[..3] != MAGIC {
-            return Err(HeadError::Magic);
+        if header[..3] != MAGIC {
+            return Err(HeaderError::Magic);
         }
-        let short =
-            |from: usize| u32::from_le_bytes(head[from..from + 4].try_into().expect("four bytes"));
-        let long =
-            |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().expect("eight bytes"));
+        let short = |from: usize| {
+            u32::from_le_bytes(header[from..from + 4].try_into().expect("four bytes"))
+        };
+        let long = |from: usize| {
+            u64::from_le_bytes(header[from..from + 8].try_into().expect("eight bytes"))
+        };
         let elements = long(16);
         let call = Call {
-            collective: value_at("collective", head[4], Collective::ALL)?,
-            data_type: value_at("data type", head[5], &DataType::ALL)?,
-            op: value_at("reduction", head[6], &Op::ALL)?,
-            root: usize::try_from(short(8)).map_err(|_| HeadError::Large(elements))?,
-            elements: usize::try_from(elements).map_err(|_| HeadError::Large(elements))?,
+            collective: value_at("collective", header[4], Collective::ALL)?,
+            data_type: value_at("data type", header[5], &DataType::ALL)?,
+            op: value_at("reduction", header[6], &Op::ALL)?,
+            root: usize::try_from(short(8)).map_err(|_| HeaderError::Large(elements))?,
+            elements: usize::try_from(elements).map_err(|_| HeaderError::Large(elements))?,
         };
-        let head = Self {
-            kind: value_at("kind", head[3], &KINDS)?,
+        let header = Self {
+            kind: value_at("kind", header[3], &KINDS)?,
             call,
             number: long(24),
             block: short(12),
             count: short(40),
-            channel: head[7],
+            channel: header[7],
             done: long(32),
         };
-        Ok((head, body))
+        Ok((header, body))
     }
 }

@@ -35,11 +35,13 @@ pub struct View {
     /// The recent events, the newest first.
     pub events: Vec<Event>,
     /// Event counts since the start, by kind.
-    pub happened: BTreeMap<String, u64>,
+    #[serde(rename = "happened")]
+    pub event_counts: BTreeMap<String, u64>,
     /// The address on which sFlow is received.
     pub listening: String,
     /// The event counts of the collector.
-    pub heard: CollectorCounters,
+    #[serde(rename = "heard")]
+    pub collector: CollectorCounters,
     /// The recently refused sources of sFlow, the newest first.
     pub refused: Vec<RefusedView>,
     /// By router, the error of the last read of its tables.
@@ -131,7 +133,7 @@ impl View {
     pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
         let controller = &daemon.controller;
         let fabric = controller.fabric();
-        let kind = |what: EventKind| format!("{what:?}").to_lowercase();
+        let name = |kind: EventKind| format!("{kind:?}").to_lowercase();
         Self {
             at: now.as_nanos(),
             holder: daemon.leases.holder().to_owned(),
@@ -143,13 +145,13 @@ impl View {
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
             jobs: controller.jobs().iter().map(job).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
-            happened: daemon
+            event_counts: daemon
                 .event_counts
                 .iter()
-                .map(|(&what, &count)| (kind(what), count))
+                .map(|(&kind, &count)| (name(kind), count))
                 .collect(),
             listening: daemon.listening().map(|at| at.to_string()).unwrap_or_default(),
-            heard: daemon.collector.counters(),
+            collector: daemon.collector.counters(),
             refused: daemon.collector.refused().map(RefusedView::from).collect(),
             unread: daemon.read_errors.clone(),
         }

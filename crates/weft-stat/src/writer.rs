@@ -57,14 +57,14 @@ impl StatusWriter {
 
     /// Sets the heartbeat: the program serviced the node at `now`.
     #[inline]
-    pub fn beat(&self, now: Instant) {
+    pub fn set_heartbeat(&self, now: Instant) {
         self.map.store(HEARTBEAT, now.as_nanos());
     }
 
     /// Sets the program's state, for example before and after it sleeps.
     #[inline]
-    pub fn live(&self, life: ProgramState) {
-        self.map.store(LIFE, life as u64);
+    pub fn set_state(&self, state: ProgramState) {
+        self.map.store(LIFE, state as u64);
     }
 
     /// Replaces the content by the records that `write` pushes. In a child of `fork` it does nothing.
@@ -92,7 +92,7 @@ impl StatusWriter {
 impl Drop for StatusWriter {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
-            self.live(ProgramState::Ended);
+            self.set_state(ProgramState::Ended);
             self.held.remove();
         }
     }
@@ -152,7 +152,7 @@ impl UpdateSchedule {
     }
 
     /// Schedules the next update after one that took from `began` to `ended`.
-    pub fn wrote(&mut self, began: Instant, ended: Instant) {
+    pub fn on_written(&mut self, began: Instant, ended: Instant) {
         self.due = ended + Self::MIN_INTERVAL.max(ended.since(began) * Self::MIN_INTERVAL_RATIO);
     }
 }

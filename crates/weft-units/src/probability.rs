@@ -2,9 +2,9 @@
 
 /// A probability in millionths, such as that of a loss. Its text is a percentage: `0.05%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Loss(u32);
+pub struct Probability(u32);
 
-impl Loss {
+impl Probability {
     /// No loss.
     pub const NONE: Self = Self(0);
 

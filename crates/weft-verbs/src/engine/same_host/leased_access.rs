@@ -1,14 +1,14 @@
 //! Executes a request in a neighbour's memory, with the permission that the kernel gives to tracers
 //! (`process_vm_writev(2)`).
 
-use weft_rnic::{Reach, Source};
+use weft_rnic::{LeasedAccess, Source};
 
 /// Pieces of a request's own memory.
 type Pieces = Vec<libc::iovec>;
 
 /// Copies a request's bytes to or from the memory of the process with this ID. Returns `false` if not all of that
 /// exists; a part may have been copied.
-pub(super) fn execute(pid: i32, request: &Reach<'_>) -> bool {
+pub(super) fn execute(pid: i32, request: &LeasedAccess<'_>) -> bool {
     let Ok(address) = usize::try_from(request.address) else { return false };
     let Some(local) = pieces(request.local) else { return false };
     let len = request.length as usize;
@@ -67,7 +67,7 @@ mod tests {
         let lease = LeaseId { link: LinkId(0), number: 0 };
         let Place { address, len: length, .. } = there;
         let pid = i32::try_from(std::process::id()).unwrap();
-        execute(pid, &Reach { lease, address, length, writes, local })
+        execute(pid, &LeasedAccess { lease, address, length, writes, local })
     }
 
     /// Memory of this process, accessed like another's.
