@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use weft_units::UnknownName;
 
 /// Opcodes of the messages on a test's connection.
 pub(super) mod opcode {
@@ -53,6 +54,8 @@ impl TestKind {
     /// Every kind.
     pub const ALL: &[Self] = &[Self::Throughput, Self::Latency, Self::Messages];
 
+    const NAMES: &[&str] = &[Self::Throughput.name(), Self::Latency.name(), Self::Messages.name()];
+
     /// Returns the name of the kind on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -69,12 +72,10 @@ impl TestKind {
 }
 
 impl FromStr for TestKind {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            weft_units::unknown_name("test", name, &known)
-        })
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let found = Self::ALL.iter().copied().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownName::new("test", name, Self::NAMES))
     }
 }
 

@@ -11,7 +11,7 @@ use weft_udp::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode}
 use weft_units::Instant;
 
 use crate::pattern::Pattern;
-use crate::plan::{MAX_PLAN, Plan, SERVICE, opcode};
+use crate::plan::{MAX_PLAN, Plan, PlanError, SERVICE, opcode};
 use crate::report::{Counts, TransportCounters};
 
 /// Maximum memory for the messages of all connections, bytes.
@@ -120,6 +120,24 @@ struct Load {
     counts: Counts,
 }
 
+/// The reason for which a server refuses a plan.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// No plan has arrived.
+    #[error("the first message must be a test plan")]
+    NoPlan,
+    /// The plan is invalid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The messages of all connections would need more memory than the server has for them.
+    #[error(
+        "this server keeps {} MiB for all its clients together; wait for others to finish, or ask for smaller or \
+         fewer messages",
+        MAX_TOTAL_SLOT_BYTES >> 20
+    )]
+    NoMemory,
+}
+
 impl Sessions {
     fn session(&mut self, connection: ConnectionId) -> &mut Session {
         self.by_connection.entry(connection).or_default()
@@ -128,19 +146,15 @@ impl Sessions {
     /// Parses the plan and starts its load.
     ///
     /// # Errors
-    /// Returns the reason for which the server refuses the plan.
-    fn begin(&mut self, connection: ConnectionId) -> Result<(), String> {
+    /// Returns the [`Refusal`] of the plan.
+    fn begin(&mut self, connection: ConnectionId) -> Result<(), Refusal> {
         let state = std::mem::take(&mut self.session(connection).state);
         let State::Planning(bytes) = state else {
-            return Err("the first message must be a test plan".to_owned());
+            return Err(Refusal::NoPlan);
         };
-        let plan = Plan::parse(&bytes).map_err(|error| error.to_string())?;
+        let plan = Plan::parse(&bytes)?;
         if self.slot_bytes + plan.slot_bytes() > MAX_TOTAL_SLOT_BYTES {
-            return Err(format!(
-                "this server keeps {} MiB for all its clients together; wait for others to \
-                 finish, or ask for smaller or fewer messages",
-                MAX_TOTAL_SLOT_BYTES >> 20
-            ));
+            return Err(Refusal::NoMemory);
         }
         self.slot_bytes += plan.slot_bytes();
         let load = Load {
@@ -168,7 +182,7 @@ impl Sessions {
                     Ok(()) => (opcode::READY, Vec::new()),
                     Err(reason) => {
                         self.session(connection).state = State::Over;
-                        (opcode::REFUSED, reason.into_bytes())
+                        (opcode::REFUSED, reason.to_string().into_bytes())
                     }
                 };
                 self.session(connection).send(endpoint, now, connection, opcode, answer);

@@ -10,10 +10,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use weft_seal::{Mode, PublicKey, SealConfig, Seals};
+use weft_seal::{Mode, ParseKeyError, PublicKey, SealConfig, Seals};
+use weft_units::UnknownName;
 use weft_wire::{Cipher, DataHeader, MessageHeader};
 
-use crate::settings::{SettingError, TransportSettings, read_variables};
+use crate::settings::{SettingError, SettingFault, TransportSettings, read_variables};
 
 /// The settings of encryption; `None` selects the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,19 +45,22 @@ impl EncryptionSettings {
     /// The key is none of [`Self::KEYS`], or the value is not allowed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
         let value = value.trim();
-        let refused =
-            |reason| SettingError { name: key.to_owned(), value: value.to_owned(), reason };
+        self.try_set(key, value).map_err(|reason| SettingError {
+            name: key.to_owned(),
+            value: value.to_owned(),
+            reason,
+        })
+    }
+
+    fn try_set(&mut self, key: &str, value: &str) -> Result<(), SettingFault> {
         match key {
-            "encryption" => {
-                let mode = value.parse::<Mode>().map_err(|error| refused(error.to_string()))?;
-                self.mode = Some(mode);
-            }
-            "cipher" => self.cipher = Some(parse_cipher(value).map_err(refused)?),
+            "encryption" => self.mode = Some(value.parse()?),
+            "cipher" => self.cipher = Some(parse_cipher(value)?),
             "identity" => self.identity = Some(value.into()),
             "peers" => self.peers = Some(value.into()),
             "preshared-key" => self.preshared_key = Some(value.into()),
             "key-log" => self.key_log = Some(value.into()),
-            _ => return Err(refused(weft_units::unknown_name("setting", key, &Self::KEYS))),
+            _ => return Err(UnknownName::new("setting", key, &Self::KEYS).into()),
         }
         Ok(())
     }
@@ -120,8 +124,8 @@ impl EncryptionSettings {
     pub fn open_key_log(&self) -> Result<Option<KeyLog>, SettingError> {
         let Some(path) = &self.key_log else { return Ok(None) };
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let file = file.map_err(|error| unreadable("key-log", path, &error))?;
-        let metadata = file.metadata().map_err(|error| unreadable("key-log", path, &error))?;
+        let file = file.map_err(|error| unreadable("key-log", path, error))?;
+        let metadata = file.metadata().map_err(|error| unreadable("key-log", path, error))?;
         refuse_readable("key-log", path, metadata.mode())?;
         Ok(Some(KeyLog(file)))
     }
@@ -178,15 +182,20 @@ pub const fn cipher_name(cipher: Cipher) -> &'static str {
 ///
 /// # Errors
 /// No cipher has the name.
-pub fn parse_cipher(name: &str) -> Result<Cipher, String> {
-    let known = [Cipher::Aes128Gcm, Cipher::Aes256Gcm];
-    let found = known.into_iter().find(|&cipher| cipher_name(cipher) == name);
-    found.ok_or_else(|| weft_units::unknown_name("cipher", name, &known.map(cipher_name)))
+pub fn parse_cipher(name: &str) -> Result<Cipher, UnknownName> {
+    const CIPHERS: [Cipher; 2] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm];
+    const NAMES: &[&str] = &[cipher_name(CIPHERS[0]), cipher_name(CIPHERS[1])];
+    let found = CIPHERS.into_iter().find(|&cipher| cipher_name(cipher) == name);
+    found.ok_or_else(|| UnknownName::new("cipher", name, NAMES))
 }
 
-fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
-    let value = file.display().to_string();
-    SettingError { name: key.to_owned(), value, reason: error.to_string() }
+/// Returns the error of a setting that names a file.
+fn refused(key: &str, file: &Path, reason: SettingFault) -> SettingError {
+    SettingError { name: key.to_owned(), value: file.display().to_string(), reason }
+}
+
+fn unreadable(key: &str, file: &Path, error: std::io::Error) -> SettingError {
+    refused(key, file, error.into())
 }
 
 /// Returns the text of a file for which only its owner has permissions.
@@ -194,48 +203,39 @@ fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
 /// # Errors
 /// The file cannot be read, or others have permissions.
 fn read_secret(key: &str, file: &Path) -> Result<String, SettingError> {
-    let mode = fs::metadata(file).map_err(|error| unreadable(key, file, &error))?.mode();
+    let mode = fs::metadata(file).map_err(|error| unreadable(key, file, error))?.mode();
     refuse_readable(key, file, mode)?;
-    fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
+    fs::read_to_string(file).map_err(|error| unreadable(key, file, error))
 }
 
 /// Returns an error if others than the owner have permissions for a file of this mode.
 fn refuse_readable(key: &str, file: &Path, mode: u32) -> Result<(), SettingError> {
     if mode & 0o077 != 0 {
-        let reason =
-            format!("others can read it (mode {:03o}); chmod 600 {}", mode & 0o777, file.display());
-        let value = file.display().to_string();
-        return Err(SettingError { name: key.to_owned(), value, reason });
+        let reason = SettingFault::Permissions { mode: mode & 0o777, file: file.to_owned() };
+        return Err(refused(key, file, reason));
     }
     Ok(())
 }
 
-fn parse_key<K: FromStr>(key: &str, file: &Option<PathBuf>, text: &str) -> Result<K, SettingError>
+fn parse_key<K>(key: &str, file: &Option<PathBuf>, text: &str) -> Result<K, SettingError>
 where
-    K::Err: ToString,
+    K: FromStr<Err = ParseKeyError>,
 {
-    let value = file.as_deref().unwrap_or_else(|| Path::new("")).display().to_string();
-    text.trim().parse().map_err(|error: K::Err| SettingError {
-        name: key.to_owned(),
-        value,
-        reason: error.to_string(),
-    })
+    let file = file.as_deref().unwrap_or_else(|| Path::new(""));
+    text.trim().parse().map_err(|error: ParseKeyError| refused(key, file, error.into()))
 }
 
 /// Returns the public keys in a file, one a line. Text after a key is a comment, as is a line that
 /// begins with #.
 fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
-    let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, &error))?;
+    let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, error))?;
     let lines = text.lines().map(str::trim_start).zip(1..);
     let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     lines
-        .map(|(line, number)| {
-            let key = line.split_whitespace().next().unwrap_or_default();
-            key.parse().map_err(|error| SettingError {
-                name: "peers".to_owned(),
-                value: file.display().to_string(),
-                reason: format!("line {number}: {error}"),
-            })
+        .map(|(text, line)| {
+            let key = text.split_whitespace().next().unwrap_or_default();
+            let failed = |cause| refused("peers", file, SettingFault::KeyInLine { line, cause });
+            key.parse().map_err(failed)
         })
         .collect()
 }

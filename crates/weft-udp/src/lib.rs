@@ -91,7 +91,7 @@ pub use encryption::{
 pub use node::{Node, SocketSet};
 pub use port::PortConfig;
 pub use random::random;
-pub use settings::{BaseProfile, SettingError, TransportSettings, read_variables};
+pub use settings::{BaseProfile, SettingError, SettingFault, TransportSettings, read_variables};
 pub use turn::Application;
 pub use wait::WaitMode;
 pub use weft_seal::{Mode as EncryptionMode, SealConfig};

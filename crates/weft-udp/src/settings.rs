@@ -3,13 +3,15 @@
 //! commands from options; this module has the one table of keys and the one parser for all of them.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
+use std::{fmt, io};
 
+use weft_seal::{ParseKeyError, UnknownMode};
 use weft_transport::{Profile, Retransmission, TransportConfig, congestion, path};
-use weft_units::{BitRate, Duration};
+use weft_units::{BitRate, Duration, UnknownName};
 
 use crate::ethernet::ethernet;
 
@@ -94,14 +96,13 @@ impl fmt::Display for BaseProfile {
 }
 
 impl FromStr for BaseProfile {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        static NAMES: LazyLock<Vec<&str>> =
+            LazyLock::new(|| BaseProfile::all().iter().map(|profile| profile.name()).collect());
         let found = Self::all().iter().copied().find(|profile| profile.name() == name);
-        found.ok_or_else(|| {
-            let known: Vec<_> = Self::all().iter().map(|profile| profile.name()).collect();
-            weft_units::unknown_name("transport profile", name, &known)
-        })
+        found.ok_or_else(|| UnknownName::new("transport profile", name, &NAMES))
     }
 }
 
@@ -125,7 +126,7 @@ pub struct TransportSettings {
 }
 
 /// The error of a setting that is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{name}={value}: {reason}")]
 pub struct SettingError {
     /// The variable's or the key's name.
@@ -133,7 +134,53 @@ pub struct SettingError {
     /// The value.
     pub value: String,
     /// The reason, with the permitted values.
-    pub reason: String,
+    pub reason: SettingFault,
+}
+
+/// The reason that a setting is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingFault {
+    /// No setting, profile, policy, congestion control or cipher has the name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// No mode of encryption has the name.
+    #[error(transparent)]
+    Mode(#[from] UnknownMode),
+    /// The value is not a number, or it is outside the range.
+    #[error("not a number of {of} from {min} to {max}")]
+    Number {
+        /// The unit.
+        of: &'static str,
+        /// The smallest permitted number.
+        min: u32,
+        /// The largest permitted number.
+        max: u32,
+    },
+    /// The value is not of this kind.
+    #[error("not {0}")]
+    Expected(&'static str),
+    /// The file that the setting names cannot be read or written.
+    #[error(transparent)]
+    File(#[from] io::Error),
+    /// Others than the owner have permissions for a file with a secret.
+    #[error("others can read it (mode {mode:03o}); chmod 600 {}", file.display())]
+    Permissions {
+        /// The permissions.
+        mode: u32,
+        /// The file.
+        file: PathBuf,
+    },
+    /// The file holds no key.
+    #[error(transparent)]
+    Key(#[from] ParseKeyError),
+    /// A line of the file holds no key.
+    #[error("line {line}: {cause}")]
+    KeyInLine {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The reason.
+        cause: ParseKeyError,
+    },
 }
 
 /// Calls `set` with the variable of each key that is set and not empty. The error names the
@@ -176,7 +223,7 @@ impl TransportSettings {
         })
     }
 
-    fn try_set(&mut self, key: &str, value: &str) -> Result<(), String> {
+    fn try_set(&mut self, key: &str, value: &str) -> Result<(), SettingFault> {
         match key {
             "profile" => self.profile = Some(value.parse()?),
             "policy" => self.policy = Some(value.parse()?),
@@ -185,7 +232,7 @@ impl TransportSettings {
             "rto" => self.rto = Some(rto(value)?),
             "mtu" => self.mtu = Some(within(value, MTUS, "bytes")?),
             "line-rate" => self.line_rate = Some(rate(value)?),
-            _ => return Err(weft_units::unknown_name("setting", key, &Self::KEYS)),
+            _ => return Err(UnknownName::new("setting", key, &Self::KEYS).into()),
         }
         Ok(())
     }
@@ -264,23 +311,24 @@ impl TransportSettings {
 /// Parses a number in a range.
 ///
 /// # Errors
-/// A text with the unit `of` and the range.
-fn within<N>(value: &str, range: RangeInclusive<N>, of: &str) -> Result<N, String>
+/// `Number` with the unit `of` and the range.
+fn within<N>(value: &str, range: RangeInclusive<N>, of: &'static str) -> Result<N, SettingFault>
 where
-    N: FromStr + PartialOrd + fmt::Display,
+    N: Copy + FromStr + PartialOrd + Into<u32>,
 {
     let number = value.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| format!("not a number of {of} from {} to {}", range.start(), range.end()))
+    let [min, max] = [*range.start(), *range.end()].map(N::into);
+    number.ok_or(SettingFault::Number { of, min, max })
 }
 
-fn rto(value: &str) -> Result<Duration, String> {
+fn rto(value: &str) -> Result<Duration, SettingFault> {
     let rto = value.parse().ok().filter(|rto: &Duration| RTOS.contains(&rto.as_nanos()));
-    rto.ok_or_else(|| "not a time from 1us to 1s, such as 4ms".to_owned())
+    rto.ok_or(SettingFault::Expected("a time from 1us to 1s, such as 4ms"))
 }
 
-fn rate(value: &str) -> Result<BitRate, String> {
+fn rate(value: &str) -> Result<BitRate, SettingFault> {
     let rate = value.parse().ok().filter(|rate: &BitRate| RATES.contains(&rate.as_bps()));
-    rate.ok_or_else(|| "not a rate from 1Mbps to 1000Gbps, such as 200Mbps".to_owned())
+    rate.ok_or(SettingFault::Expected("a rate from 1Mbps to 1000Gbps, such as 200Mbps"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_units::{Duration, Instant};
+use weft_units::{Duration, Instant, UnknownName};
 
 use crate::Clock;
 
@@ -28,6 +28,8 @@ impl WaitMode {
     /// Every mode.
     pub const ALL: &[Self] = &[Self::Block, Self::Poll, Self::Hybrid];
 
+    const NAMES: &[&str] = &[Self::Block.name(), Self::Poll.name(), Self::Hybrid.name()];
+
     /// Returns its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,12 +41,10 @@ impl WaitMode {
 }
 
 impl FromStr for WaitMode {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.iter().copied().find(|mode| mode.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|mode| mode.name()).collect();
-            weft_units::unknown_name("wait mode", name, &known)
-        })
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let found = Self::ALL.iter().copied().find(|mode| mode.name() == name);
+        found.ok_or_else(|| UnknownName::new("wait mode", name, Self::NAMES))
     }
 }
 

@@ -29,13 +29,6 @@ impl fmt::Display for UnknownName {
 
 impl core::error::Error for UnknownName {}
 
-/// Converts the error for functions whose errors are texts.
-impl From<UnknownName> for String {
-    fn from(error: UnknownName) -> Self {
-        alloc::format!("{error}")
-    }
-}
-
 /// Declares a registry: an enum with the noun that error messages use for its variants, and a table with one row for
 /// each variant.
 ///

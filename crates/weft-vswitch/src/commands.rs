@@ -18,13 +18,13 @@ use crate::routes::{set_gateways, subnet};
 use crate::{Daemon, OpenError};
 
 impl Request {
-    /// Carries the request out and returns the daemon's answer, or the reason of a refusal.
-    pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, String> {
+    /// Carries the request out and returns the daemon's answer.
+    ///
+    /// # Errors
+    /// The reason of a refusal.
+    pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, OpenError> {
         let done = match self {
-            Self::Status => {
-                let status = daemon.status().map_err(|error| error.to_string())?;
-                return Ok(Answer::Status(Box::new(status)));
-            }
+            Self::Status => return Ok(Answer::Status(Box::new(daemon.status()?))),
             Self::AddPort { port } => daemon.add_port(port),
             Self::RemovePort { name } => daemon.remove_port(&name),
             Self::SetNetwork { network } => daemon.set_network(network),
@@ -37,7 +37,7 @@ impl Request {
             Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
-        done.map(|()| Answer::Done).map_err(|error| error.to_string())
+        done.map(|()| Answer::Done)
     }
 }
 

@@ -21,10 +21,10 @@ mod port;
 mod route;
 
 pub use encryption::Encryption;
-pub use mac::Mac;
+pub use mac::{Mac, ParseMacError};
 pub use port::{Port, Tap, VhostUser};
 pub(crate) use route::Routes;
-pub use route::{Destination, Route, Row};
+pub use route::{Destination, ParseDestinationError, Route, Row};
 
 /// The default control socket of a daemon.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
@@ -182,7 +182,7 @@ pub enum ConfigError {
         /// Its value.
         got: String,
         /// The reason that it is refused.
-        reason: String,
+        reason: weft_udp::SettingFault,
     },
     /// The file has the table of an earlier version.
     #[error(

@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Uid, geteuid};
@@ -174,7 +175,10 @@ impl Control {
                     self.next += 1;
                 }
                 // The client may have closed: the refusal has no other receiver.
-                Err(refusal) => drop(connection.send(&line_of(&Answer::Refused(refusal)))),
+                Err(refusal) => {
+                    let answer = Answer::Refused(refusal.to_string());
+                    drop(connection.send(&line_of(&answer)));
+                }
             }
         }
         let mut requests = vec![];
@@ -213,16 +217,25 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
+/// The reason that a client may not send requests.
+#[derive(Debug, thiserror::Error)]
+enum UserError {
+    /// The kernel does not report the client's user.
+    #[error("the user of the client is unknown: {0}")]
+    Unknown(#[source] Errno),
+    /// The client is of another user.
+    #[error("user {user} may not ask this daemon: only root and its own user {own} may (sudo)")]
+    Other { user: u32, own: u32 },
+}
+
 /// Refuses clients of other users, who can connect if the socket's mode was changed: a request may name any file
 /// that this program can write.
-fn check_user(client: BorrowedFd<'_>) -> Result<(), String> {
-    let credentials = socket_peercred(client)
-        .map_err(|errno| format!("the user of the client is unknown: {errno}"))?;
+fn check_user(client: BorrowedFd<'_>) -> Result<(), UserError> {
+    let credentials = socket_peercred(client).map_err(UserError::Unknown)?;
     if is_allowed(credentials.uid, geteuid()) {
         return Ok(());
     }
-    let (user, own) = (credentials.uid.as_raw(), geteuid().as_raw());
-    Err(format!("user {user} may not ask this daemon: only root and its own user {own} may (sudo)"))
+    Err(UserError::Other { user: credentials.uid.as_raw(), own: geteuid().as_raw() })
 }
 
 fn is_allowed(user: Uid, own: Uid) -> bool {

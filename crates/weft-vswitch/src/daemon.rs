@@ -72,7 +72,8 @@ impl Daemon {
             self.pool.check()?;
             wait(self.control.fds(), std::iter::empty(), MAX_SLEEP)?;
             for (client, request) in self.control.poll_requests() {
-                let answer = request.and_then(|request| request.carry_out(self));
+                let answer = request
+                    .and_then(|request| request.carry_out(self).map_err(|error| error.to_string()));
                 self.control.answer(client, answer);
             }
         }

@@ -103,7 +103,7 @@ fn setting(key: &str, default: &str, values: &str) -> [String; 4] {
 /// # Panics
 /// Panics if the value was not refused.
 fn refusal(outcome: Result<(), SettingError>) -> String {
-    let reason = outcome.expect_err("a question mark is no value").reason;
+    let reason = outcome.expect_err("a question mark is no value").reason.to_string();
     if let Some((_, known)) = reason.split_once("(known: ") {
         let names: Vec<_> =
             known.trim_end_matches(')').split(", ").map(|it| format!("`{it}`")).collect();

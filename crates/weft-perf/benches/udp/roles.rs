@@ -68,7 +68,10 @@ impl Settings {
                 "--outstanding" => settings.outstanding = long()?,
                 "--window" => settings.window = short()?,
                 "--ack-every" => settings.ack_every = short()?,
-                "--wait" => settings.wait = value.parse()?,
+                "--wait" => {
+                    let mode = value.parse::<WaitMode>();
+                    settings.wait = mode.map_err(|error| error.to_string())?;
+                }
                 _ => return Err(format!("no option {name}")),
             }
         }

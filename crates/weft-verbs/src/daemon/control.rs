@@ -220,7 +220,7 @@ impl Daemon {
             let reason = format!("{limit} processes are attached, which is the device's limit");
             return Err(Refusal::new(libc::EUSERS, reason));
         }
-        let memory = memory.map_err(|reason| Refusal::new(libc::EPERM, reason))?;
+        let memory = memory.map_err(|reason| Refusal::new(libc::EPERM, reason.to_string()))?;
         let none = || Refusal::new(libc::EPROTO, "no memory came with the message");
         let memory = memory.ok_or_else(none)?;
         let no_more = |error: io::Error| {

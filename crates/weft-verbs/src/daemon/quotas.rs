@@ -2,7 +2,8 @@
 //! of them. The kernel identifies users; root, and the user who runs the daemon, have no quota.
 
 use weft_rnic::Limits;
-use weft_udp::SettingError;
+use weft_udp::{SettingError, SettingFault};
+use weft_units::UnknownName;
 
 use crate::attach::{Amounts, Refusal};
 
@@ -86,16 +87,13 @@ impl QuotaSettings {
     /// # Errors
     /// The key is none of [`Self::KEYS`], or the value is not a number.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
-        let refused =
-            |reason: String| SettingError { name: key.into(), value: value.into(), reason };
+        let refused = |reason| SettingError { name: key.into(), value: value.into(), reason };
         let index = Self::KEYS
             .iter()
             .position(|known| *known == key)
-            .ok_or_else(|| refused(weft_units::unknown_name("setting", key, &Self::KEYS)))?;
-        let count = value
-            .trim()
-            .parse()
-            .map_err(|_| refused(format!("not a number from 0 to {}, such as 1024", u32::MAX)))?;
+            .ok_or_else(|| refused(UnknownName::new("setting", key, &Self::KEYS).into()))?;
+        let expected = SettingFault::Expected("a number from 0 to 4294967295, such as 1024");
+        let count = value.trim().parse().map_err(|_| refused(expected))?;
         self.0[index] = Some(count);
         Ok(())
     }

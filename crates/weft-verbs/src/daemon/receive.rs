@@ -4,13 +4,13 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::tenant::check_memory;
+use super::tenant::{MemoryError, check_memory};
 use super::{ClientId, Daemon};
 use crate::attach::{Request, Socket, decode};
 use crate::engine::blocking;
 
 /// A client's memory, if it came with the message; an error if the descriptor is something else.
-pub(super) type Memory = Result<Option<OwnedFd>, String>;
+pub(super) type Memory = Result<Option<OwnedFd>, MemoryError>;
 
 /// A message: its request, if valid, and the memory that came with it.
 pub(super) type Received = (Option<Request>, Memory);

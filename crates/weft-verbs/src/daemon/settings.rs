@@ -1,6 +1,9 @@
 //! Settings of a daemon's file: the transport's keys and the daemon's own.
 
+use std::sync::LazyLock;
+
 use weft_udp::{EncryptionSettings, SettingError, TransportSettings};
+use weft_units::UnknownName;
 
 use super::quotas::QuotaSettings;
 use crate::engine::HeldSettings;
@@ -44,7 +47,8 @@ impl DaemonSettings {
         } else if QuotaSettings::KEYS.contains(&key) {
             self.quotas.set(key, value)
         } else {
-            let reason = weft_units::unknown_name("setting", key, &Self::keys());
+            static KEYS: LazyLock<Vec<&str>> = LazyLock::new(DaemonSettings::keys);
+            let reason = UnknownName::new("setting", key, &KEYS).into();
             Err(SettingError { name: key.into(), value: value.into(), reason })
         }
     }

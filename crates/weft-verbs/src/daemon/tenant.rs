@@ -144,22 +144,36 @@ fn is_memory(file: BorrowedFd<'_>) -> bool {
     of_proc && name && of_process
 }
 
+/// The reason that a descriptor is not accepted as a process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MemoryError {
+    /// It is another file.
+    #[error("the descriptor in the message is not /proc/self/mem")]
+    OtherFile,
+    /// The memory cannot be read, or it is that of another process.
+    #[error("this process's memory cannot be read through its /proc/self/mem")]
+    Unreadable,
+    /// The memory cannot be written.
+    #[error("this process's memory cannot be written through its /proc/self/mem")]
+    Unwritable,
+}
+
 /// Checks that a descriptor is the memory of the attaching process, and readable and writable.
 ///
 /// # Errors
-/// It is not; the error is the reason in words.
-pub(super) fn check_memory(file: BorrowedFd<'_>, probe: Probe) -> Result<(), String> {
+/// See [`MemoryError`].
+pub(super) fn check_memory(file: BorrowedFd<'_>, probe: Probe) -> Result<(), MemoryError> {
     if !is_memory(file) {
-        return Err("the descriptor in the message is not /proc/self/mem".into());
+        return Err(MemoryError::OtherFile);
     }
     let mut value = [0; 8];
     let reached = rustix::io::pread(file, &mut value, probe.address);
     if reached != Ok(value.len()) || u64::from_ne_bytes(value) != probe.value {
-        return Err("this process's memory cannot be read through its /proc/self/mem".into());
+        return Err(MemoryError::Unreadable);
     }
     match rustix::io::pwrite(file, &value, probe.address) {
         Ok(8) => Ok(()),
-        _ => Err("this process's memory cannot be written through its /proc/self/mem".into()),
+        _ => Err(MemoryError::Unwritable),
     }
 }
 
@@ -180,7 +194,7 @@ mod tests {
         assert!(check_memory(own.as_fd(), Probe { value: 1, ..probe }).is_err());
         assert!(check_memory(own.as_fd(), Probe { address: 8, ..probe }).is_err());
         let read_only = File::open("/proc/self/mem").unwrap();
-        assert!(check_memory(read_only.as_fd(), probe).unwrap_err().contains("written"));
+        assert_eq!(check_memory(read_only.as_fd(), probe), Err(MemoryError::Unwritable));
         for other in ["/proc/self/status", "/dev/null", "/proc/self/maps"] {
             let file = File::open(other).unwrap();
             assert!(check_memory(file.as_fd(), probe).is_err(), "{other}");

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use weft_rnic::Limits;
-use weft_udp::{EncryptionSettings, SettingError, TransportSettings, read_variables};
-use weft_units::ByteCount;
+use weft_udp::{EncryptionSettings, SettingError, SettingFault, TransportSettings, read_variables};
+use weft_units::{ByteCount, UnknownName};
 
 use crate::errno::{Errno, Outcome};
 
@@ -33,16 +33,15 @@ impl HeldSettings {
     /// # Errors
     /// The key is none of [`Self::KEYS`], or the value is not allowed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
-        let refused =
-            |reason: String| SettingError { name: key.into(), value: value.into(), reason };
+        let refused = |reason| SettingError { name: key.into(), value: value.into(), reason };
         let field = match key {
             "held-bytes" => &mut self.bytes,
             "held-bytes-per-peer" => &mut self.bytes_per_peer,
-            _ => return Err(refused(weft_units::unknown_name("setting", key, &Self::KEYS))),
+            _ => return Err(refused(UnknownName::new("setting", key, &Self::KEYS).into())),
         };
         let bytes = value.trim().parse().ok().filter(|bytes: &ByteCount| HELD.contains(&bytes.0));
-        let reason = "not a size from 64KiB to 1024GiB, such as 256MiB";
-        *field = Some(bytes.ok_or_else(|| refused(reason.into()))?);
+        let reason = SettingFault::Expected("a size from 64KiB to 1024GiB, such as 256MiB");
+        *field = Some(bytes.ok_or_else(|| refused(reason))?);
         Ok(())
     }
 
@@ -120,7 +119,10 @@ fn switch(value: OsString) -> Result<bool, SettingError> {
     match value.trim() {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(SettingError { name: SAME_HOST.into(), value, reason: "not on or off".into() }),
+        _ => {
+            let reason = SettingFault::Expected("on or off");
+            Err(SettingError { name: SAME_HOST.into(), value, reason })
+        }
     }
 }
 

@@ -8,11 +8,28 @@ use weft_wire::MacAddr;
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub MacAddr);
 
-impl std::str::FromStr for Mac {
-    type Err = String;
+/// The error of a text that is not the Ethernet address of one interface.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseMacError {
+    /// The text is not six bytes in hexadecimal digits.
+    #[error("{text:?} is no Ethernet address, expected 02:00:00:00:00:01")]
+    Malformed {
+        /// The text.
+        text: String,
+    },
+    /// The address is that of a group.
+    #[error("{text} is the address of a group, expected that of one interface")]
+    Group {
+        /// The text.
+        text: String,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no Ethernet address, expected 02:00:00:00:00:01");
+impl std::str::FromStr for Mac {
+    type Err = ParseMacError;
+
+    fn from_str(text: &str) -> Result<Self, ParseMacError> {
+        let wrong = || ParseMacError::Malformed { text: text.to_owned() };
         let parts: Vec<_> = text.split([':', '-']).collect();
         let parts = <[&str; 6]>::try_from(parts).map_err(|_| wrong())?;
         let mut address = MacAddr([0; 6]);
@@ -21,18 +38,16 @@ impl std::str::FromStr for Mac {
             *byte = two.then(|| u8::from_str_radix(part, 16).ok()).flatten().ok_or_else(wrong)?;
         }
         if address.is_group() {
-            return Err(format!(
-                "{text} is the address of a group, expected that of one interface"
-            ));
+            return Err(ParseMacError::Group { text: text.to_owned() });
         }
         Ok(Self(address))
     }
 }
 
 impl TryFrom<String> for Mac {
-    type Error = String;
+    type Error = ParseMacError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ParseMacError> {
         text.parse()
     }
 }

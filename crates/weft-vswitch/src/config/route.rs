@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use weft_vpc::Prefix;
+use weft_vpc::{ParsePrefixError, Prefix};
 
-use super::Mac;
+use super::{Mac, ParseMacError};
 
 /// A row of a network's table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,23 +77,32 @@ impl From<Prefix> for Destination {
     }
 }
 
-impl FromStr for Destination {
-    type Err = String;
+/// The error of a text that is neither an Ethernet address nor a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseDestinationError {
+    /// It has the form of an Ethernet address, but is not one.
+    #[error(transparent)]
+    Mac(#[from] ParseMacError),
+    /// It is not a prefix.
+    #[error("{0}, and no Ethernet address such as 02:00:00:00:00:01")]
+    Prefix(ParsePrefixError),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Destination {
+    type Err = ParseDestinationError;
+
+    fn from_str(text: &str) -> Result<Self, ParseDestinationError> {
         if text.split([':', '-']).count() == 6 && !text.contains('/') {
-            return text.parse().map(Self::Machine);
+            return Ok(Self::Machine(text.parse()?));
         }
-        let prefix = text.parse().map(Self::Prefix);
-        prefix
-            .map_err(|error| format!("{error}, and no Ethernet address such as 02:00:00:00:00:01"))
+        text.parse().map(Self::Prefix).map_err(ParseDestinationError::Prefix)
     }
 }
 
 impl TryFrom<String> for Destination {
-    type Error = String;
+    type Error = ParseDestinationError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ParseDestinationError> {
         text.parse()
     }
 }
@@ -130,19 +139,24 @@ struct Fields {
     via: Option<IpAddr>,
 }
 
-impl TryFrom<Fields> for Route {
-    type Error = String;
+/// The error of a row whose fields do not belong together.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a route of network {vni}: expected either `mac` and `peer`, perhaps with `addresses`, or `to` and `via`"
+)]
+struct FieldsError {
+    vni: u32,
+}
 
-    fn try_from(fields: Fields) -> Result<Self, String> {
+impl TryFrom<Fields> for Route {
+    type Error = FieldsError;
+
+    fn try_from(fields: Fields) -> Result<Self, FieldsError> {
         let Fields { vni, mac, peer, addresses, to, via } = fields;
         let row = match (mac, peer, to, via) {
             (Some(mac), Some(peer), None, None) => Row::Machine { mac, peer, addresses },
             (None, None, Some(to), Some(via)) if addresses.is_empty() => Row::Prefix { to, via },
-            _ => {
-                let expected =
-                    "either `mac` and `peer`, perhaps with `addresses`, or `to` and `via`";
-                return Err(format!("a route of network {vni}: expected {expected}"));
-            }
+            _ => return Err(FieldsError { vni }),
         };
         Ok(Self { vni, row })
     }

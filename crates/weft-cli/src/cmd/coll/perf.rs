@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use weft_comm::{
     Algorithm, Channels, Collective, CommError, Communicator, DataType, Op, Options, Token,
 };
-use weft_units::{BitRate, ByteCount, Duration, unknown_name};
+use weft_units::{BitRate, ByteCount, Duration, UnknownName, unknown_name};
 use weft_xrdma::NodeError;
 
 use super::measure::{Measurement, Parameters};
@@ -122,7 +122,7 @@ pub(super) enum Which {
     All,
 }
 
-fn collective(text: &str) -> Result<Which, String> {
+fn collective(text: &str) -> Result<Which, UnknownName> {
     if text == "all" { Ok(Which::All) } else { Ok(Which::One(text.parse()?)) }
 }
 
