@@ -112,6 +112,16 @@ enum State {
     Over,
 }
 
+/// A message that has arrived whole.
+#[derive(Clone, Copy, Debug)]
+struct Delivery {
+    connection: ConnectionId,
+    message: u32,
+    opcode: u8,
+    /// Its length, bytes.
+    length: u32,
+}
+
 #[derive(Debug)]
 struct Load {
     plan: Plan,
@@ -167,15 +177,8 @@ impl Sessions {
         Ok(())
     }
 
-    fn on_delivered(
-        &mut self,
-        endpoint: &mut Endpoint,
-        now: Instant,
-        connection: ConnectionId,
-        message: u32,
-        opcode: u8,
-        length: u32,
-    ) {
+    fn on_delivered(&mut self, endpoint: &mut Endpoint, now: Instant, delivery: Delivery) {
+        let Delivery { connection, message, opcode, length } = delivery;
         match (opcode, &mut self.session(connection).state) {
             (opcode::PLAN, State::Fresh | State::Planning(_)) => {
                 let (opcode, answer) = match self.begin(connection) {
@@ -341,7 +344,8 @@ impl Application for Sessions {
                 self.by_connection.insert(connection, Session::default());
             }
             Event::Delivered { connection, message, opcode, length } => {
-                self.on_delivered(endpoint, now, connection, message, opcode, length);
+                let delivery = Delivery { connection, message, opcode, length };
+                self.on_delivered(endpoint, now, delivery);
             }
             Event::Acked { connection, token } if token & CONTROL_TOKEN != 0 => {
                 self.session(connection).control.remove(&token);
@@ -391,7 +395,9 @@ mod tests {
         let plan = plan.to_json();
         sessions.session(CONNECTION).state = State::Planning(plan.clone());
         let length = u32::try_from(plan.len()).unwrap();
-        sessions.on_delivered(endpoint, Instant::EPOCH, CONNECTION, 0, opcode::PLAN, length);
+        let (connection, opcode) = (CONNECTION, opcode::PLAN);
+        let delivery = Delivery { connection, message: 0, opcode, length };
+        sessions.on_delivered(endpoint, Instant::EPOCH, delivery);
     }
 
     #[test]
@@ -401,7 +407,8 @@ mod tests {
             let (mut sessions, mut endpoint) = (Sessions::default(), endpoint());
             start(&mut sessions, &mut endpoint, plan);
             assert_eq!(sessions.slot_bytes, 4000);
-            sessions.on_delivered(&mut endpoint, Instant::EPOCH, CONNECTION, 1, opcode, length);
+            let delivery = Delivery { connection: CONNECTION, message: 1, opcode, length };
+            sessions.on_delivered(&mut endpoint, Instant::EPOCH, delivery);
             let closed = Event::Closed { connection: CONNECTION, reason: CloseReason::Local };
             sessions.on_event(&mut endpoint, Instant::EPOCH, closed);
             assert_eq!(sessions.slot_bytes, 0, "opcode {opcode}");

@@ -119,6 +119,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The header fields of a datagram to record.
+#[derive(Clone, Copy, Debug)]
+struct HeaderFields {
+    from: SocketAddr,
+    to: SocketAddr,
+    ecn: Ecn,
+    hop_limit: u8,
+}
+
 /// One direction of a host's sockets, and the capture it is written to.
 #[derive(Debug)]
 pub(super) struct Tap {
@@ -141,7 +150,8 @@ impl Tap {
     /// Records a sent datagram.
     pub(super) fn sent(&mut self, port: u16, to: SocketAddr, bytes: &[u8]) {
         let from = SocketAddr::new(self.address_towards(to), port);
-        self.record(Direction::Out, from, to, Ecn::Capable0, HOP_LIMIT, bytes);
+        let fields = HeaderFields { from, to, ecn: Ecn::Capable0, hop_limit: HOP_LIMIT };
+        self.record(Direction::Out, fields, bytes);
     }
 
     /// Records received datagrams.
@@ -154,7 +164,8 @@ impl Tap {
         };
         for datagram in received.datagrams() {
             let hop_limit = HOP_LIMIT - received.hops;
-            self.record(Direction::In, received.from, to, ecn, hop_limit, datagram);
+            let fields = HeaderFields { from: received.from, to, ecn, hop_limit };
+            self.record(Direction::In, fields, datagram);
         }
     }
 
@@ -163,15 +174,8 @@ impl Tap {
         self.capture.with(|state| state.writer.flush());
     }
 
-    fn record(
-        &self,
-        direction: Direction,
-        from: SocketAddr,
-        to: SocketAddr,
-        ecn: Ecn,
-        hop_limit: u8,
-        bytes: &[u8],
-    ) {
+    fn record(&self, direction: Direction, fields: HeaderFields, bytes: &[u8]) {
+        let HeaderFields { from, to, ecn, hop_limit } = fields;
         // No socket delivers more than a datagram can carry.
         let Ok(payload_len) = u16::try_from(bytes.len()) else { return };
         let mut headers = [0; Datagram::MAX_LEN];
