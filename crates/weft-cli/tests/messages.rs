@@ -163,7 +163,7 @@ fn token(name: &str) -> String {
 
 /// The attacker: any host that reaches a server, and wants it to send packets to a target.
 #[test]
-fn nobody_has_a_host_ping_others_without_its_token() {
+fn no_host_pings_others_without_its_token() {
     let (ours, other) = (token("ours"), token("other"));
     let serve = ["ping", "serve", "--listen"];
     let exposed = Server::start(&[&serve[..], &["0.0.0.0:0"]].concat());

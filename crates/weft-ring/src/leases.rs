@@ -285,7 +285,7 @@ mod tests {
 
     /// The lender waits for a borrower that is at work, unless the borrower has exited.
     #[test]
-    fn nobody_is_at_work_with_what_was_revoked() {
+    fn no_borrower_uses_a_revoked_lease() {
         let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let lent = AtomicBool::new(false);

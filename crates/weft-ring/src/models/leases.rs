@@ -42,7 +42,7 @@ fn revoke(lender: &mut Lender<Model>) {
 
 /// After a revocation has returned, the borrower does not write to the region.
 #[test]
-fn nobody_is_at_work_with_what_was_revoked() {
+fn no_borrower_uses_a_revoked_lease() {
     check(|| {
         let table = table();
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
@@ -73,7 +73,7 @@ fn nobody_is_at_work_with_what_was_revoked() {
 
 /// If a lease replaces another meanwhile, the borrower never mixes the terms of both.
 #[test]
-fn terms_that_are_worked_by_are_of_one_lease() {
+fn terms_in_use_are_of_one_lease() {
     check(|| {
         let table = table();
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
@@ -97,7 +97,7 @@ fn terms_that_are_worked_by_are_of_one_lease() {
 
 /// A borrower that takes leases while one is given gets it in that call or in the next, and once.
 #[test]
-fn a_lease_that_was_given_is_heard() {
+fn a_borrower_notices_each_lease() {
     check(|| {
         let table = table();
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));

@@ -73,7 +73,7 @@ fn the_end_of_the_ring_is_skipped() {
 
 /// A reader that found nothing after it set its sleep flag is woken.
 #[test]
-fn a_sleeping_reader_is_woken_for_what_it_missed() {
+fn a_sleeping_reader_is_woken_for_a_record_it_missed() {
     check(|| {
         let (mut writer, reader) = ring();
         let woken = thread::spawn(move || {

@@ -7,7 +7,7 @@ use crate::sequence::{publish, read};
 
 /// A reader whose copy is reported whole has the words of one write.
 #[test]
-fn what_is_read_was_written_at_once() {
+fn a_copy_is_of_one_write() {
     check(|| {
         let memory = Model::new([], [0, 8, 16], 0..0);
         let there = memory.clone();

@@ -11,7 +11,7 @@ const DOORBELL: usize = 128;
 
 /// Two threads bring work independently; the sleeper checks both boxes a last time.
 #[test]
-fn whoever_sleeps_is_woken_for_what_it_missed() {
+fn a_sleeper_is_woken_for_work_it_missed() {
     check(|| {
         let memory = Model::new([FLAG, BOX, BOX + 4, DOORBELL], [], 0..0);
         let bring = |at| {

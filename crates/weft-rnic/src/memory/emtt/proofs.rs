@@ -62,7 +62,7 @@ fn an_offset_is_given_for_what_is_inside_and_for_nothing_else() {
 }
 
 #[test]
-fn what_is_translated_lies_in_the_regions_memory() {
+fn a_translated_access_lies_in_the_regions_memory() {
     let addresses = near_edges(3);
     for request in regions(3) {
         let region = Region::new(DOMAIN, &request);
@@ -82,7 +82,7 @@ fn what_is_translated_lies_in_the_regions_memory() {
 
 /// Access through a window reaches its part of the region, and no byte outside that part.
 #[test]
-fn what_a_window_shows_lies_in_it_and_in_its_region() {
+fn an_access_through_a_window_lies_in_the_window_and_its_region() {
     let values = near_edges(1);
     for request in regions(1) {
         let mut emtt = Emtt::new(4, &Secret::new([3; 16]));
