@@ -2,8 +2,9 @@
 //! otherwise a sleeping thread wakes to run it, so that a program that never polls still answers READs.
 
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weft_rnic::{
@@ -33,6 +34,8 @@ pub(crate) struct Embedded {
     pub(super) pace: Pace,
     /// Number of the program's threads that wait for the lock.
     pub(super) wanted: AtomicU32,
+    /// `true` while the exit of the process waits for the lock; no other thread takes it then.
+    pub(super) exits: AtomicBool,
     /// The process it belongs to, as a count of forks.
     generation: u32,
 }
@@ -52,6 +55,7 @@ impl Embedded {
                 .map_err(Errno::from)?,
             pace: Pace::default(),
             wanted: AtomicU32::new(0),
+            exits: AtomicBool::new(false),
             generation: fork::generation(),
         })
     }
@@ -70,10 +74,16 @@ impl Embedded {
         if self.generation != fork::generation() {
             return Err(Errno(libc::EIO));
         }
-        if let Ok(host) = self.host.try_lock() {
+        let exits = || self.exits.load(Ordering::Relaxed);
+        if !exits()
+            && let Ok(host) = self.host.try_lock()
+        {
             return Ok(host);
         }
         self.wanted.fetch_add(1, Ordering::Relaxed);
+        while exits() {
+            thread::yield_now();
+        }
         let host = self.host.lock();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         host.map_err(|_| Errno(libc::EIO))

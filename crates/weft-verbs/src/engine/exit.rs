@@ -30,14 +30,19 @@ extern "C" fn at_exit() {
     let Some(Engine::Embedded(engine)) = current else { return };
     let _ = std::panic::catch_unwind(|| {
         let until = Clock.now() + LINGER;
-        if let Some(mut host) = lock(&engine.host, until) {
+        // Threads that poll without a pause would take the lock again before this one is scheduled.
+        engine.exits.store(true, Ordering::Relaxed);
+        engine.wanted.fetch_add(1, Ordering::Relaxed);
+        let host = lock(&engine.host, until);
+        engine.wanted.fetch_sub(1, Ordering::Relaxed);
+        engine.exits.store(false, Ordering::Relaxed);
+        if let Some(mut host) = host {
             host.end(until.since(Clock.now()));
         }
     });
 }
 
-/// Locks the device, or returns `None` at `until`. Other threads still use it in short turns, but one may have been ended
-/// in the middle of a verb.
+/// Locks the device, or returns `None` at `until`: a thread may have called `exit` or been ended in the middle of a verb.
 fn lock(host: &Mutex<Host>, until: Instant) -> Option<MutexGuard<'_, Host>> {
     loop {
         match host.try_lock() {
