@@ -21,6 +21,7 @@ mod server;
 mod skip;
 mod verbs_library;
 mod xrdma_library;
+mod xtask;
 
 #[cfg(feature = "certificates")]
 pub use certificates::{Authority, Issued, Validity};

@@ -4,20 +4,20 @@ use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::xtask::xtask;
+
 /// Links the archives of `weft-verbs` and, if `rdmacm` is set, of `weft-rdmacm` into `folder`, and returns the folder,
 /// for `LD_LIBRARY_PATH`. The test's crate must depend on these crates, or the archives are stale.
 ///
 /// # Panics
 /// Panics if linking fails.
 pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let mut link = Command::new(env!("CARGO"));
-    link.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", "verbs"]);
-    link.arg("--archive").arg(archive("weft_verbs"));
+    let mut link = xtask();
+    link.arg("verbs").arg("--archive").arg(archive("weft_verbs"));
     if rdmacm {
         link.arg("--rdmacm").arg(archive("weft_rdmacm"));
     }
-    let linked = link.arg("--out").arg(&folder).output().expect("cargo runs");
+    let linked = link.arg("--out").arg(&folder).output().expect("it runs");
     assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
     folder
 }

@@ -1,14 +1,15 @@
-//! `cargo xtask test`: builds the tests of the workspace and runs several programs of tests at once. `cargo test` runs
-//! them one after another, and many of them wait for network namespaces, timers and programs.
+//! `cargo xtask test`: builds the tests of the workspace, and runs each program of tests as soon as it is built, several
+//! at once. `cargo test` builds all first and runs them one after another, and many of them wait for network namespaces,
+//! timers and programs.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use cargo_metadata::{Artifact, Message, TargetKind};
 
 /// The number of programs at once.
@@ -43,45 +44,82 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Builds all tests, runs them, then those in documentation. After a failure the other programs run too.
+/// Programs that are built and wait to run.
+struct Queue {
+    built: Receiver<Program>,
+    waiting: Vec<Program>,
+}
+
+impl Queue {
+    /// Waits for a program to run; `None` if all have been taken and the build has ended.
+    fn pop(&mut self) -> Option<Program> {
+        self.waiting.extend(self.built.try_iter());
+        if self.waiting.is_empty() {
+            self.waiting.extend(self.built.recv().ok());
+        }
+        let next = self.waiting.iter().position(|program| program.integration).unwrap_or(0);
+        (next < self.waiting.len()).then(|| self.waiting.remove(next))
+    }
+}
+
+/// Builds all tests and runs them, then those in documentation. After a failure the other programs run too.
 ///
 /// # Errors
 /// Returns the programs that failed, or an error if the tests do not build.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let started = now();
-    let mut programs = build(root)?;
-    programs.sort_by_key(|program| !program.integration);
-    println!("tests: {} programs built in {} s", programs.len(), started.elapsed().as_secs());
-
-    let mut failed = run_all(programs, args.jobs)?;
-    if !cargo_test(root).args(["--doc", "--no-fail-fast"]).status()?.success() {
+    // The build replaces this program, and `current_exe` then names a file that is gone.
+    let xtask = std::env::current_exe().context("this program has no path")?;
+    let (sender, built) = mpsc::channel();
+    let queue = Mutex::new(Queue { built, waiting: Vec::new() });
+    let (built, failed) = thread::scope(|scope| {
+        // The channel closes with the build, however that ends.
+        let build = scope.spawn(move || {
+            let programs = build(root, &sender)?;
+            println!("\ntests: {programs} programs built in {} s", started.elapsed().as_secs());
+            anyhow::Ok(())
+        });
+        let failed = run_all(&queue, &xtask, args.jobs);
+        (build.join().unwrap_or_else(|_| Err(anyhow!("the build panicked"))), failed)
+    });
+    built?;
+    let mut failed = failed?;
+    if !cargo(root, "test").args(["--doc", "--no-fail-fast"]).status()?.success() {
         failed.push("documentation".to_owned());
     }
     ensure!(failed.is_empty(), "tests failed: {}", failed.join(", "));
     Ok(())
 }
 
-fn cargo_test(root: &Path) -> Command {
-    let mut command = Command::new("cargo");
-    command.current_dir(root).args(["test", "--workspace", "--quiet"]);
-    command
+/// Returns `cargo command --workspace`. Tests have timeouts; the build has none, and yields the processors to them.
+fn cargo(root: &Path, command: &str) -> Command {
+    let mut cargo = Command::new("nice");
+    cargo.current_dir(root).args(["cargo", command, "--workspace", "--quiet"]);
+    cargo
 }
 
-/// Builds the programs of tests and returns them.
-fn build(root: &Path) -> Result<Vec<Program>> {
-    let mut cargo = cargo_test(root)
+/// Builds the programs of tests, sends each as soon as it is built, and returns their number. Before them it builds the
+/// commands, examples and libraries, which tests of all packages start.
+fn build(root: &Path, built: &Sender<Program>) -> Result<usize> {
+    let programs = cargo(root, "build").args(["--lib", "--bins", "--examples"]).status()?;
+    ensure!(programs.success(), "the workspace does not build");
+    let mut tests = cargo(root, "test")
         .args(["--no-run", "--message-format", "json-render-diagnostics"])
         .stdout(Stdio::piped())
         .spawn()
         .context("`cargo test` does not start")?;
-    let output = cargo.stdout.take().context("`cargo test` has no output")?;
-    let mut programs = Vec::new();
+    let output = tests.stdout.take().context("`cargo test` has no output")?;
+    let mut programs = 0;
     for message in Message::parse_stream(std::io::BufReader::new(output)) {
-        if let Message::CompilerArtifact(artifact) = message? {
-            programs.extend(program(&artifact));
+        if let Message::CompilerArtifact(artifact) = message?
+            && let Some(program) = program(&artifact)
+        {
+            programs += 1;
+            // The receiver outlives the build.
+            let _ = built.send(program);
         }
     }
-    ensure!(cargo.wait()?.success(), "the tests do not build");
+    ensure!(tests.wait()?.success(), "the tests do not build");
     Ok(programs)
 }
 
@@ -98,19 +136,18 @@ fn program(artifact: &Artifact) -> Option<Program> {
     })
 }
 
-/// Runs the programs, `jobs` at a time, and prints the output of each when it ends. Returns the names of those that
-/// failed.
-fn run_all(programs: Vec<Program>, jobs: usize) -> Result<Vec<String>> {
-    let waiting = Mutex::new(VecDeque::from(programs));
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let (sender, ended) = std::sync::mpsc::channel();
+/// Runs the programs of the queue, `jobs` at a time, and prints the output of each when it ends. Returns the names of
+/// those that failed.
+fn run_all(queue: &Mutex<Queue>, xtask: &Path, jobs: usize) -> Result<Vec<String>> {
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let (sender, ended) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             let sender = sender.clone();
             scope.spawn(move || {
                 while let Some(program) = next() {
                     // The receiver is dropped only after an error, which is then reported.
-                    let _ = sender.send(run_one(program));
+                    let _ = sender.send(run_one(program, xtask));
                 }
             });
         }
@@ -127,11 +164,13 @@ fn run_all(programs: Vec<Program>, jobs: usize) -> Result<Vec<String>> {
     })
 }
 
-fn run_one(program: Program) -> Result<Ended> {
+fn run_one(program: Program, xtask: &Path) -> Result<Ended> {
     let started = now();
     let output = Command::new(&program.executable)
         .arg("--quiet")
         .current_dir(&program.directory)
+        // Tests that link libraries call it; `cargo run` would wait for the end of the build.
+        .env("WEFT_XTASK", xtask)
         .env("CARGO_MANIFEST_DIR", &program.directory)
         .output()
         .with_context(|| format!("{} does not start", program.executable.display()))?;
