@@ -2,15 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use weft_topo::hash::linux::Fields;
 
 use crate::fabric::{Fabric, Family, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
-use crate::{LabError, LabSpec, Routing, frr, routes};
+use crate::{LabError, LabSpec, Routing, carrier, frr, routes};
 
 /// The value of `net.ipv4.fib_multipath_hash_policy`: selected fields, always parsed from the packet. Policy 1 would
 /// use the random hash that a connected socket attaches to its packets.
@@ -61,41 +59,12 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
             set_segmentation(fabric, port, false)?;
         }
     }
-    fabric.nodes.iter().try_for_each(await_carrier)?;
+    fabric.nodes.iter().try_for_each(carrier::await_all)?;
     match spec.routing {
         Routing::Static => Ok(()),
         Routing::Frr => frr::start(spec, fabric),
     }
 }
-
-/// Waits until every device of a node has carrier. The kernel detects it some time after the cable is made, and until
-/// then routes over it are ignored.
-///
-/// # Errors
-/// Returns `Command` with the devices that have none after [`CARRIER_TIMEOUT`].
-fn await_carrier(node: &Node) -> Result<(), LabError> {
-    let show = ["-n", &node.namespace, "-o", "link", "show", "up"];
-    let mut waited = Duration::ZERO;
-    loop {
-        let links = IP.run(&show, "")?;
-        let without_carrier =
-            |line: &&str| line.contains("LOWERLAYERDOWN") || line.contains("NO-CARRIER");
-        let without_carrier: Vec<_> = links.lines().filter(without_carrier).collect();
-        if without_carrier.is_empty() {
-            return Ok(());
-        }
-        if waited >= CARRIER_TIMEOUT {
-            let stderr =
-                format!("no carrier after {CARRIER_TIMEOUT:?}: {}", without_carrier.join("; "));
-            return Err(LabError::Command { command: format!("ip {}", show.join(" ")), stderr });
-        }
-        thread::sleep(CARRIER_POLL);
-        waited += CARRIER_POLL;
-    }
-}
-
-const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
-const CARRIER_POLL: Duration = Duration::from_millis(5);
 
 /// Returns `true` if the kernel's multipath hash seed can be set.
 pub(crate) fn hash_seed_supported() -> bool {

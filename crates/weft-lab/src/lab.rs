@@ -12,8 +12,8 @@ use crate::fabric::{Fabric, Node, NodeKind};
 use crate::state::{self, State};
 use crate::tool::IP;
 use crate::{
-    Direction, Impairment, LabError, LabSpec, LinkState, Paths, Routing, build, frr, impair,
-    namespace, requirements, routes,
+    Direction, Impairment, LabError, LabSpec, LinkState, Paths, Routing, build, carrier, frr,
+    impair, namespace, requirements, routes,
 };
 
 /// The prefix of the names of all labs' namespaces.
@@ -221,23 +221,24 @@ impl Lab {
         self.state.save()
     }
 
-    /// Shuts the near port of a link down. Both ends lose carrier and stop using the link at once; a distant leaf
-    /// continues to send over that spine until [`Self::converge`].
+    /// Shuts the near port of a link down, and waits until both ends have lost carrier and do not use the link. A distant
+    /// leaf continues to send over that spine until [`Self::converge`].
     ///
     /// # Errors
     /// Returns `Unknown` without such a link, `Command` if the kernel refuses.
     pub fn set_down(&mut self, link: &str) -> Result<(), LabError> {
-        self.set_carrier(link, true)
+        self.set_carrier(link, true)?;
+        self.await_far_end(link, false)
     }
 
-    /// Opens the near port of a link again, and restores the routes of distant leaves over it.
+    /// Opens the near port of a link again, waits until both ends have carrier, and restores the routes of distant leaves
+    /// over it.
     ///
     /// # Errors
     /// Returns an error of [`Self::set_down`].
     pub fn set_up(&mut self, link: &str) -> Result<(), LabError> {
-        self.set_carrier(link, false)?;
-        let index = self.fabric.link(link)?;
-        if self.state.links[index].withdrawn { self.converge() } else { Ok(()) }
+        self.open_port(link)?;
+        self.await_far_end(link, true)
     }
 
     /// Shuts a link down for the time `down` and opens it for the time `up`, `times` times. Returns after the last
@@ -253,9 +254,9 @@ impl Lab {
         times: u32,
     ) -> Result<(), LabError> {
         for _ in 0..times {
-            self.set_down(link)?;
+            self.set_carrier(link, true)?;
             thread::sleep(down);
-            self.set_up(link)?;
+            self.open_port(link)?;
             thread::sleep(up);
         }
         Ok(())
@@ -343,6 +344,18 @@ impl Lab {
         }
         self.state.links[index].down = down;
         self.state.save()
+    }
+
+    fn open_port(&mut self, link: &str) -> Result<(), LabError> {
+        self.set_carrier(link, false)?;
+        let index = self.fabric.link(link)?;
+        if self.state.links[index].withdrawn { self.converge() } else { Ok(()) }
+    }
+
+    /// Waits until the far end of a link has noticed that the near port was opened or shut.
+    fn await_far_end(&self, link: &str, carrier: bool) -> Result<(), LabError> {
+        let far = &self.fabric.links[self.fabric.link(link)?].far;
+        carrier::await_device(&self.fabric.nodes[far.node], &far.device, carrier)
     }
 
     fn node(&self, name: &str) -> Result<&Node, LabError> {

@@ -46,6 +46,7 @@
 )]
 
 mod build;
+mod carrier;
 mod counters;
 mod error;
 mod fabric;
