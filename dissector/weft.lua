@@ -143,8 +143,9 @@ header("terms", "Terms", 32, {
   { "window", "Window", 10, 2, 16, 0x0, nil, "number of packets that the sender accepts out of order, from the first missing one" },
   { "paths", "Paths", 12, 2, 16, 0x0, nil, "number of paths over which the sender sprays" },
   { "receive_port", "Receive Port", 14, 2, 16, 0x0, nil, "UDP port on which the sender receives" },
-  { "service", "Service", 16, 4, 32, 0x0, nil, "purpose of the connection, as a number of the application" },
-  { "min_version", "Min Version", 20, 4, 32, 0x0, nil, "lowest version that the sender supports" },
+  { "service", "Service", 16, 4, 32, 0x0, nil, "purpose of the connection, as a number of the application; in RDMA the destination queue pair" },
+  { "service_high_part", "Service, high part", 20, 3, 24, 0x0, nil, "the high 24 bits of that number; in RDMA the queue pair that sends the requests" },
+  { "min_version", "Min Version", 23, 1, 8, 0x0, nil, "lowest version that the sender supports" },
   { "token", "Token", 24, 8, 64, 0x0, nil, "proof of address: zero at first, then the challenge's token" },
 })
 header("exchange", "Key exchange", 4, {

@@ -24,7 +24,7 @@ pub(super) mod opcode {
 }
 
 /// The service number of connections that carry a measurement.
-pub(super) const SERVICE: u32 = 0x7765_7066;
+pub(super) const SERVICE: u64 = 0x7765_7066;
 
 /// Version of these messages.
 const VERSION: u32 = 1;

@@ -47,7 +47,7 @@ fn transport() -> TransportConfig {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Observed {
     Connected,
-    Accepted { service: u32 },
+    Accepted { service: u64 },
     Acked,
     Delivered { message: u32, length: u32 },
     PathDown(u16),

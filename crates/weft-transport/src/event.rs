@@ -49,8 +49,8 @@ pub enum Event {
     Accepted {
         /// The connection.
         connection: ConnectionId,
-        /// The service the peer requested.
-        service: u32,
+        /// The service the peer requested, below 2^56.
+        service: u64,
     },
     /// Every packet of a submitted message has been placed by the peer's owner and acknowledged.
     Acked {

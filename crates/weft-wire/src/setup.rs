@@ -62,10 +62,20 @@ mod field {
         Field::new("Paths", 96, 16, "number of paths over which the sender sprays");
     pub(super) const RECEIVE_PORT: Field =
         Field::new("Receive Port", 112, 16, "UDP port on which the sender receives");
-    pub(super) const SERVICE: Field =
-        Field::new("Service", 128, 32, "purpose of the connection, as a number of the application");
+    pub(super) const SERVICE: Field = Field::new(
+        "Service",
+        128,
+        32,
+        "purpose of the connection, as a number of the application; in RDMA the destination queue pair",
+    );
+    pub(super) const SERVICE_HIGH: Field = Field::new(
+        "Service, high part",
+        160,
+        24,
+        "the high 24 bits of that number; in RDMA the queue pair that sends the requests",
+    );
     pub(super) const MIN_VERSION: Field =
-        Field::new("Min Version", 160, 32, "lowest version that the sender supports");
+        Field::new("Min Version", 184, 8, "lowest version that the sender supports");
     pub(super) const TOKEN: Field =
         Field::new("Token", 192, 64, "proof of address: zero at first, then the challenge's token");
 }
@@ -100,6 +110,7 @@ pub(crate) const TERMS_SPEC: Header = Header {
         field::PATHS,
         field::RECEIVE_PORT,
         field::SERVICE,
+        field::SERVICE_HIGH,
         field::MIN_VERSION,
         field::TOKEN,
     ],
@@ -164,10 +175,10 @@ pub struct SetupParameters {
     pub paths: u16,
     /// UDP port on which the sender receives.
     pub receive_port: u16,
-    /// Purpose of the connection, as a number of the application.
-    pub service: u32,
+    /// Purpose of the connection, as a number of the application below 2^56.
+    pub service: u64,
     /// The lowest version that the sender supports.
-    pub min_version: u32,
+    pub min_version: u8,
     /// Proof of address: zero at first, then the challenge's token.
     pub token: u64,
 }
@@ -289,8 +300,9 @@ impl SetupParameters {
             window: field::WINDOW.read_u16(&rows),
             paths: field::PATHS.read_u16(&rows),
             receive_port: field::RECEIVE_PORT.read_u16(&rows),
-            service: field::SERVICE.read(&rows),
-            min_version: field::MIN_VERSION.read(&rows),
+            service: u64::from(field::SERVICE_HIGH.read(&rows)) << 32
+                | u64::from(field::SERVICE.read(&rows)),
+            min_version: field::MIN_VERSION.read_u8(&rows),
             token: field::TOKEN.read_u64(&rows),
         };
         Ok((terms, rest))
@@ -299,8 +311,9 @@ impl SetupParameters {
     /// Writes the terms over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// Panics if `out` is shorter.
+    /// Panics if `out` is shorter, or if the service is 2^56 or more.
     pub fn emit(&self, out: &mut [u8]) {
+        assert!(self.service < 1 << 56, "service {:#x} has more than 56 bits", self.service);
         let mut rows = [0; TERMS_ROWS];
         field::CAPABILITIES.write(&mut rows, self.capabilities);
         field::FIRST_PSN.write(&mut rows, self.first_psn);
@@ -308,7 +321,9 @@ impl SetupParameters {
         field::WINDOW.write(&mut rows, self.window);
         field::PATHS.write(&mut rows, self.paths);
         field::RECEIVE_PORT.write(&mut rows, self.receive_port);
-        field::SERVICE.write(&mut rows, self.service);
+        let (service_high, service) = split(self.service);
+        field::SERVICE.write(&mut rows, service);
+        field::SERVICE_HIGH.write(&mut rows, service_high);
         field::MIN_VERSION.write(&mut rows, self.min_version);
         field::TOKEN.write_u64(&mut rows, self.token);
         write_rows(out, &rows);
@@ -319,6 +334,12 @@ impl SetupParameters {
     pub const fn header_len(&self) -> usize {
         Self::LEN
     }
+}
+
+/// Returns the high and the low 32 bits of a number.
+#[expect(clippy::cast_possible_truncation, reason = "each half has 32 bits")]
+const fn split(number: u64) -> (u32, u32) {
+    ((number >> 32) as u32, number as u32)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Wire {
                 }
             }
             Event::Accepted { connection, service } => {
-                let channel = ChannelId(service);
+                let Ok(channel) = u32::try_from(service).map(ChannelId) else { return };
                 let hosts = self.traffic.channel(channel).map(|channel| channel.hosts);
                 if hosts.is_some_and(|hosts| hosts[Side::Peer.index()].index() == host) {
                     self.bind(channel, Side::Peer, connection);
@@ -180,7 +180,7 @@ impl Wire {
         let (now, peer) = (self.crew.now(), self.crew.agents()[to.index()].local());
         let opener = self.crew.agents()[from.index()].endpoint();
         // If a host is at its limit, the channel never opens.
-        if let Ok(connection) = opener.connect(now, peer, channel.0) {
+        if let Ok(connection) = opener.connect(now, peer, channel.0.into()) {
             self.bind(channel, Side::Opener, connection);
         }
     }

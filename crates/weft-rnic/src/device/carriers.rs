@@ -93,7 +93,7 @@ impl Carriers {
         &mut self,
         now: Instant,
         peer: SocketAddr,
-        service: u32,
+        service: u64,
     ) -> Result<ConnectionId, ConnectError> {
         match self.routes.get(&peer) {
             Some(&link) => self.direct.connect(now, link, peer, service),

@@ -13,7 +13,7 @@ use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
     ATOMIC_BYTES, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, ROUNDS, Refusal,
-    Role, SendQueue, Service, State, Syndrome, rnr_delay,
+    Role, SendQueue, Service, State, Syndrome, rnr_delay, service,
 };
 use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
@@ -34,7 +34,8 @@ impl ActiveQp<'_> {
     pub(super) fn connect(&mut self, now: Instant) {
         let Some(peer) = self.pair.peer() else { return };
         self.pair.requester.connecting_since.get_or_insert(now);
-        match self.carriers.connect(now, peer, self.pair.dest_qp()) {
+        let service = service(self.qp, QueuePairNumber(self.pair.dest_qp()));
+        match self.carriers.connect(now, peer, service) {
             Ok(connection) => {
                 self.pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (self.qp, Role::Requester));

@@ -13,8 +13,8 @@ use super::datagrams::SERVICE;
 use super::load::{Load, load};
 use super::{Device, ReceivedPacket, Source, Transmit};
 use crate::memory::Memory;
-use crate::queue_pair::{Flow, Role, Syndrome, Token};
-use crate::{Context, Event, QueuePairNumber, Status};
+use crate::queue_pair::{Flow, Role, Syndrome, Token, ends};
+use crate::{Context, Event, Status};
 
 impl Device {
     /// Handles a packet from the network. Its payload is placed or held through `memory` before this returns.
@@ -201,7 +201,7 @@ impl Device {
                     self.accept_datagrams(now, connection);
                 }
                 TransportEvent::Accepted { connection, service } => {
-                    self.on_accepted(now, connection, QueuePairNumber(service));
+                    self.on_accepted(now, connection, service);
                 }
                 TransportEvent::Closed { connection, reason } => {
                     self.on_datagrams_closed(now, connection);
@@ -223,11 +223,13 @@ impl Device {
     }
 
     /// Handles a connection on which a peer's queue pair sends requests.
-    fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
+    fn on_accepted(&mut self, now: Instant, connection: ConnectionId, service: u64) {
         let from = self.carriers.peer(connection).map(|peer| peer.address);
-        let active = self.active(qp);
-        let acceptable =
-            active.filter(|active| active.pair.receives() && active.pair.peer() == from);
+        let (requester, qp) = ends(service);
+        let acceptable = self.active(qp).filter(|active| {
+            let pair = &*active.pair;
+            pair.receives() && pair.peer() == from && pair.dest_qp() == requester.0
+        });
         match acceptable {
             Some(mut active) => active.on_accepted(now, connection),
             None => self.carriers.close(now, connection),

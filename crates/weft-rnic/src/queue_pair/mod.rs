@@ -13,6 +13,7 @@ use crate::{CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue};
 
 mod admission;
 mod attributes;
+mod ends;
 mod inbox;
 mod leases;
 mod send_queue;
@@ -22,6 +23,7 @@ mod wqe;
 
 pub use attributes::Attributes;
 pub(crate) use attributes::transition;
+pub(crate) use ends::{ends, service};
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
 pub(crate) use leases::{Borrowed, Burst, Reachable};
 pub(crate) use send_queue::{SendQueue, after};

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 
 use weft_units::Duration;
 
-use super::network::{BASE, Fate, Network, every_right};
+use super::network::{BASE, End, Fate, Network, every_right};
 use crate::*;
 
 const RC: Service = Service::ReliableConnected;
@@ -71,6 +71,32 @@ pub(super) fn an_executed_request_succeeds_although_its_queue_pair_was_destroyed
     // The next request finds no queue pair.
     network.post(&a, &request(3));
     assert_eq!(network.outcomes(&a, 1), [(3, Status::RetryExceeded)]);
+}
+
+/// A program ends a connection and uses its queue pair for another, while the former peer still sends.
+#[test]
+pub(super) fn a_former_peer_does_not_disturb_a_queue_pair_that_is_used_again() {
+    let (mut network, a, b) = Network::pair(RC);
+    let former = network.end(1, RC);
+    network.ready_to_receive(&former, &a, &|_: &mut Attributes| ());
+    network.ready_to_send(&former, &|_: &mut Attributes| ());
+    let remote = Remote { address: BASE, rkey: a.key };
+    let write = |network: &mut Network, end: &End, wr_id| {
+        let sges = [end.sge(0, 8)];
+        network.post(end, &SendRequest::new(wr_id, Operation::Write(remote), Data::Gather(&sges)));
+    };
+    write(&mut network, &b, 0);
+    assert_eq!(network.outcomes(&b, 1), [(0, Status::Success)]);
+    write(&mut network, &former, 0);
+    for wr_id in 1..100 {
+        let posted = network.now;
+        write(&mut network, &b, wr_id);
+        assert_eq!(network.outcomes(&b, 1), [(wr_id, Status::Success)]);
+        // A retry would wait for the timeout.
+        let took = network.now.since(posted);
+        assert!(took < Duration::from_micros(100), "{took}");
+    }
+    assert_eq!(network.outcomes(&former, 1), [(0, Status::RetryExceeded)]);
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn forbidden_requests_are_refused_as_over_the_network() {
         refusals::unreliable_services_drop_refused_messages_and_continue,
         ordering::a_refused_request_is_never_reported_as_success,
         endings::an_executed_request_succeeds_although_its_queue_pair_was_destroyed,
+        endings::a_former_peer_does_not_disturb_a_queue_pair_that_is_used_again,
         datagrams::unacceptable_datagrams_are_dropped_silently,
     ]);
 }

@@ -322,7 +322,7 @@ impl Attacker {
             window: 64,
             paths: 4,
             receive_port: RECEIVE_PORT,
-            service: self.rng.next_u32() % 8,
+            service: u64::from(self.rng.next_u32() % 8),
             min_version: 1,
             token: self.rng.next_u64(),
         }

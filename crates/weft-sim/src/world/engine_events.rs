@@ -27,7 +27,7 @@ impl Network {
                 }
             }
             EngineEvent::Accepted { connection, service } => {
-                let channel = ChannelId(service);
+                let Ok(channel) = u32::try_from(service).map(ChannelId) else { return };
                 let known = self.traffic.channel(channel);
                 if known.is_some_and(|channel| channel.hosts[Side::Peer.index()] == node) {
                     self.hosts[node.index()].set_channel(connection, channel);

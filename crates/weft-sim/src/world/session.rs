@@ -184,7 +184,7 @@ impl Network {
         };
         let (now, opener) = (self.now.engine_clock(), &mut self.hosts[host.index()]);
         // A host at its limit of connections never opens the channel, like a real one.
-        if let Ok(connection) = opener.endpoint.connect(now, nic::address(peer), channel.0) {
+        if let Ok(connection) = opener.endpoint.connect(now, nic::address(peer), channel.0.into()) {
             opener.set_channel(connection, channel);
             self.bind(channel, Side::Opener, connection);
         }

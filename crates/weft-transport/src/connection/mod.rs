@@ -197,7 +197,7 @@ impl Connection {
             peer_thread: 0,
             peer_paths: 0,
             initiator,
-            version: U4::truncate(VERSION),
+            version: VERSION,
             mtu: 0,
             send_window: 0,
             sharers: 0,

@@ -45,7 +45,7 @@ impl PeerCheck {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Announcement {
     /// A peer requested this service.
-    Accepted(u32),
+    Accepted(u64),
     /// The peer accepted this request.
     Connected(Request),
 }
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     /// Waits for a proof of the identity of the peer that requested this connection.
-    pub(crate) fn expect_proof(&mut self, now: Instant, service: u32, config: &TransportConfig) {
+    pub(crate) fn expect_proof(&mut self, now: Instant, service: u64, config: &TransportConfig) {
         self.unannounced = Some(Box::new(Announcement::Accepted(service)));
         self.timers.arm(Timer::Handshake, now + config.peer_timeout);
     }

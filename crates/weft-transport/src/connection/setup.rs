@@ -10,8 +10,8 @@ use crate::timers::Timer;
 use crate::{CloseReason, ConnectionId, Event, TransportConfig};
 
 /// The protocol version of this end, and the lowest version it supports.
-pub(crate) const VERSION: u32 = 1;
-pub(crate) const MIN_VERSION: u32 = 1;
+pub(crate) const VERSION: U4 = U4::truncate(1);
+pub(crate) const MIN_VERSION: U4 = U4::truncate(1);
 
 /// The capabilities of this end, one bit each. A capability that the peer lacks is not used with it.
 pub(crate) const CAPABILITIES: u32 = capability::MESSAGES | capability::WIDE_WINDOW;
@@ -30,7 +30,7 @@ pub(crate) enum Setup {
     /// This end sent a request and waits for the answer.
     Requesting {
         /// The service the owner requested.
-        service: u32,
+        service: u64,
         /// The proof of this end's address, once the peer sent a challenge.
         token: u64,
         /// Number of copies of the request to send, each on a random path.
@@ -50,7 +50,7 @@ pub(crate) enum Setup {
 /// A request of this end, kept until the peer of an encrypted connection is known to have received it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    service: u32,
+    service: u64,
     /// The peer's port in the request. The accept may come from another.
     port: u16,
     /// The time of the owner's request.
@@ -109,7 +109,7 @@ impl Connection {
     pub(crate) fn requesting(
         id: ConnectionId,
         peer: SocketAddr,
-        service: u32,
+        service: u64,
         origin: Origin,
         now: Instant,
         config: &TransportConfig,
@@ -129,7 +129,7 @@ impl Connection {
     ) {
         self.setup = request.setup();
         self.peer.set_port(request.port);
-        (self.remote_cid, self.version) = (0, U4::truncate(VERSION));
+        (self.remote_cid, self.version) = (0, VERSION);
         (self.peer_check, self.keepalive_due) = (None, false);
         self.timers.disarm(Timer::Idle);
         self.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
@@ -146,7 +146,7 @@ impl Connection {
         let PeerRequest { peer, header, terms } = request;
         let setup = Setup::Established { accept_due: true };
         let mut connection = Self::new(id, peer, setup, origin, now);
-        connection.version = header.version.min(U4::truncate(VERSION));
+        connection.version = header.version.min(VERSION);
         connection.establish(now, header, terms, config);
         connection.setup = setup;
         connection
@@ -219,7 +219,7 @@ impl Connection {
             paths: config.paths,
             receive_port: shared.identity.receive_port,
             service: 0,
-            min_version: MIN_VERSION,
+            min_version: MIN_VERSION.get(),
             token: 0,
         }
     }

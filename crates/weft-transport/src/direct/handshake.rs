@@ -130,7 +130,7 @@ impl DirectConfig {
             paths: 1,
             receive_port: self.receive_port,
             service: 0,
-            min_version: MIN_VERSION,
+            min_version: MIN_VERSION.get(),
             token: 0,
         }
     }
@@ -142,7 +142,7 @@ pub(super) fn setup(
     destination_cid: u32,
     terms: Option<SetupParameters>,
 ) -> Packet {
-    let version = U4::truncate(VERSION);
+    let version = VERSION;
     let (cc_type, thread_id, reason) = (U4::truncate(0), 0, 0);
     Packet::Setup(SetupHeader {
         kind,

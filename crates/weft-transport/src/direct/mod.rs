@@ -160,13 +160,17 @@ impl Direct {
     ///
     /// # Errors
     /// [`ConnectError::TooManyConnections`] if the maximum number is open.
+    ///
+    /// # Panics
+    /// If the service is 2^56 or more.
     pub fn connect(
         &mut self,
         now: Instant,
         link: LinkId,
         peer: SocketAddr,
-        service: u32,
+        service: u64,
     ) -> Result<ConnectionId, ConnectError> {
+        assert!(service < 1 << 56, "a service has 56 bits");
         let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Requesting));
         let slot =
             slot.ok_or(ConnectError::TooManyConnections { limit: self.config.max_connections })?;

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use alloc::collections::VecDeque;
 
 use weft_units::Instant;
-use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, SetupParameters, U4};
+use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, SetupParameters};
 
 use super::{Acknowledgement, DirectConfig, LinkId};
 use crate::connection::{SendQueue, VERSION};
@@ -62,7 +62,7 @@ impl Acknowledgement {
     /// Returns an ACK packet with this acknowledgement alone.
     pub(super) fn alone(self) -> Packet {
         let Self { destination_cid, psn_base } = self;
-        let version = U4::truncate(VERSION);
+        let version = VERSION;
         Packet::Ack(AckHeader { version, destination_cid, psn_base, ..AckHeader::default() })
     }
 }
@@ -182,7 +182,7 @@ impl Stream {
         let segment = self.send_queue.cut(self.mtu, psn)?;
         self.next = psn.wrapping_add(1);
         let Message { token, opcode, tag, length } = segment.message;
-        let (version, destination_cid) = (U4::truncate(VERSION), self.remote);
+        let (version, destination_cid) = (VERSION, self.remote);
         let header = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
         let (id, offset, len) = (segment.number, segment.offset, segment.len);
         *packet = Packet::data(header, Some(MessageHeader { opcode, tag, id, offset, length }));

@@ -16,12 +16,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError::TooManyConnections`] if the endpoint is at its limit.
+    ///
+    /// # Panics
+    /// If the service is 2^56 or more.
     pub fn connect(
         &mut self,
         now: Instant,
         peer: SocketAddr,
-        service: u32,
+        service: u64,
     ) -> Result<ConnectionId, ConnectError> {
+        assert!(service < 1 << 56, "a service has 56 bits");
         let slot = self.begin(now, peer, service)?;
         self.reschedule(now, slot);
         Ok(self.connection(slot).id)
@@ -59,7 +63,7 @@ impl Endpoint {
         }
     }
 
-    fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
+    fn begin(&mut self, now: Instant, peer: SocketAddr, service: u64) -> Result<u32, ConnectError> {
         let origin = self.next_origin();
         let (limit, config) = (self.connections.limit(), &self.shared.config);
         let slot = self

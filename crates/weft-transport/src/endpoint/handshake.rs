@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use weft_units::Instant;
-use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters};
 
 use super::token::Requester;
 use super::{Arrival, Endpoint, Transmit};
@@ -144,8 +144,7 @@ impl Endpoint {
         header: &SetupHeader,
         theirs: &SetupParameters,
     ) -> Option<Refusal> {
-        let common =
-            u32::from(header.version.get()) >= MIN_VERSION && theirs.min_version <= VERSION;
+        let common = header.version >= MIN_VERSION && theirs.min_version <= VERSION.get();
         if !common {
             Some(Refusal::NoCommonVersion)
         } else if !self.accept {
@@ -168,7 +167,7 @@ impl Endpoint {
         let token = self.tokens.make(now, requester);
         let terms = SetupParameters {
             capabilities: CAPABILITIES,
-            min_version: MIN_VERSION,
+            min_version: MIN_VERSION.get(),
             token,
             ..SetupParameters::default()
         };
@@ -211,7 +210,7 @@ impl Endpoint {
         let Answer { kind, destination_cid, local_cid, reason, terms } = answer;
         let header = SetupHeader {
             kind,
-            version: U4::truncate(VERSION),
+            version: VERSION,
             cc_type: self.shared.cc_type(),
             thread_id: self.shared.identity.thread_id,
             reason,
@@ -260,10 +259,9 @@ impl Endpoint {
         header: &SetupHeader,
         theirs: &SetupParameters,
     ) -> Result<u32, DropReason> {
-        let version = u32::from(header.version.get());
         if header.local_cid == 0
             || theirs.receive_port == 0
-            || !(MIN_VERSION..=VERSION).contains(&version)
+            || !(MIN_VERSION..=VERSION).contains(&header.version)
             || !is_usable(theirs)
         {
             return Err(DropReason::UnexpectedSetup);

@@ -114,8 +114,8 @@ fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
         window: script.word(),
         paths: script.word(),
         receive_port: if flags & 64 == 0 { super::PORT } else { script.word() },
-        service: script.wide(),
-        min_version: u32::from(flags >> 7),
+        service: script.long() >> 8,
+        min_version: flags >> 7,
         token: if flags & 16 == 0 { known.token } else { script.long() },
     };
     Packet::Setup(SetupHeader {

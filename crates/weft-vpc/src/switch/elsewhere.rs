@@ -26,7 +26,7 @@ pub(super) struct OtherThreads {
     /// The threads and ports of each network.
     by_network: BTreeSet<(Vni, u8, PortId)>,
     /// The thread that a request for a connection belongs to, by network and service.
-    by_service: BTreeMap<(Vni, u32), u8>,
+    by_service: BTreeMap<(Vni, u64), u8>,
     pub(super) waiting: VecDeque<(u8, Handover)>,
     pub(super) counters: HandoverCounters,
 }
@@ -60,7 +60,7 @@ impl OtherThreads {
     }
 
     /// Returns the thread that a request for a connection belongs to.
-    pub(super) fn thread_of_service(&self, vni: Vni, service: u32) -> Option<u8> {
+    pub(super) fn thread_of_service(&self, vni: Vni, service: u64) -> Option<u8> {
         self.by_service.get(&(vni, service)).copied()
     }
 

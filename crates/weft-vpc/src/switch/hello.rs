@@ -14,8 +14,8 @@ pub(super) mod opcode {
 
 /// Returns the service number of a vNIC in a request for a connection, the FNV-1a hash of its address. With it a
 /// host finds the thread that has the port before the [`Hello`] comes.
-pub(super) fn service_of(address: MacAddr) -> u32 {
-    weft_units::fnv1a_32(address.0)
+pub(super) fn service_of(address: MacAddr) -> u64 {
+    weft_units::fnv1a_32(address.0).into()
 }
 
 /// The names of a pair of vNICs.

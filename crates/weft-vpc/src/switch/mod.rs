@@ -170,7 +170,7 @@ impl Switch {
 
     /// Returns the number that requests for connections carry to identify the destination vNIC. Ports of one
     /// network with the same number must belong to one thread: a request cannot distinguish them.
-    pub fn service_of(address: MacAddr) -> u32 {
+    pub fn service_of(address: MacAddr) -> u64 {
         hello::service_of(address)
     }
 

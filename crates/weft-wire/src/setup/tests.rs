@@ -29,8 +29,8 @@ impl SetupParameters {
             receive_port: half(),
             capabilities: rng.next_u32(),
             first_psn: rng.next_u32(),
-            service: rng.next_u32(),
-            min_version: rng.next_u32(),
+            service: rng.next_u64() >> 8,
+            min_version: (rng.next_u32() >> 24) as u8,
             token: rng.next_u64(),
         }
     }

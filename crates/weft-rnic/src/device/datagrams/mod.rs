@@ -16,7 +16,7 @@ use receive::Inbound;
 pub(super) use send::datagram_header;
 
 /// The service number of a connection for datagrams; other connections name a queue pair in 24 bits.
-pub(super) const SERVICE: u32 = 1 << 31;
+pub(super) const SERVICE: u64 = 1 << 31;
 
 /// A context and the host to which it sends: contexts may have different source addresses, and their datagrams do not
 /// wait for each other.
