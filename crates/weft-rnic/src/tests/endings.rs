@@ -78,8 +78,8 @@ pub(super) fn an_executed_request_succeeds_although_its_queue_pair_was_destroyed
 pub(super) fn a_former_peer_does_not_disturb_a_queue_pair_that_is_used_again() {
     let (mut network, a, b) = Network::pair(RC);
     let former = network.end(1, RC);
-    network.ready_to_receive(&former, &a, &|_: &mut Attributes| ());
-    network.ready_to_send(&former, &|_: &mut Attributes| ());
+    network.ready_to_receive(&former, &a, |_: &mut Attributes| ());
+    network.ready_to_send(&former, |_: &mut Attributes| ());
     let remote = Remote { address: BASE, rkey: a.key };
     let write = |network: &mut Network, end: &End, wr_id| {
         let sges = [end.sge(0, 8)];
