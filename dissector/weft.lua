@@ -143,8 +143,8 @@ header("terms", "Terms", 32, {
   { "window", "Window", 10, 2, 16, 0x0, nil, "number of packets that the sender accepts out of order, from the first missing one" },
   { "paths", "Paths", 12, 2, 16, 0x0, nil, "number of paths over which the sender sprays" },
   { "receive_port", "Receive Port", 14, 2, 16, 0x0, nil, "UDP port on which the sender receives" },
-  { "service", "Service", 16, 4, 32, 0x0, nil, "purpose of the connection, as a number of the application; in RDMA the destination queue pair" },
-  { "service_high_part", "Service, high part", 20, 3, 24, 0x0, nil, "the high 24 bits of that number; in RDMA the queue pair that sends the requests" },
+  { "service", "Service", 16, 4, 32, 0x0, nil, "purpose of the connection, as a number of the application; for connected queue pairs the responder, for datagrams 2^31" },
+  { "service_high_part", "Service, high part", 20, 3, 24, 0x0, nil, "the high 24 bits of that number; for connected queue pairs the requester" },
   { "min_version", "Min Version", 23, 1, 8, 0x0, nil, "lowest version that the sender supports" },
   { "token", "Token", 24, 8, 64, 0x0, nil, "proof of address: zero at first, then the challenge's token" },
 })
@@ -327,8 +327,9 @@ local function dissect_setup(tree, buffer, type)
     subtree:add_proto_expert_info(ended)
   elseif add(tree, buffer, headers.setup.length, "terms") then
     local exchanged = type ~= kind.challenge and dissect_exchange(tree, buffer, headers.setup.length + headers.terms.length)
-    return string.format("%s service %d, %d paths, mtu %d%s", names["Packet types"][type],
-      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
+    local from = buffer(32, 3):uint()
+    return string.format("%s service %d%s, %d paths, mtu %d%s", names["Packet types"][type],
+      buffer(28, 4):uint(), from > 0 and " from " .. from or "", buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
   end
   return names["Packet types"][type]
 end

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 out=$PWD/out/dist
 work=$(mktemp -d)
 root=$work/root
-trap 'umount -R "$root/proc" "$root/dev" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'umount -R "$root/proc" "$root/dev" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 
 die() { printf '%s\n' "dist-test: error: $*" >&2; exit 1; }
 inside() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }

@@ -46,7 +46,22 @@ fn await_carrier(namespace: &str, devices: &str, carrier: bool) -> Result<(), La
     }
 }
 
-/// Reads a line of `ip -o link show`.
+/// Reads a line of `ip -o link show`, such as `4: l2@if7: <BROADCAST,UP,LOWER_UP> mtu 1500`.
 fn has_carrier(line: &str) -> bool {
-    !line.contains("LOWERLAYERDOWN") && !line.contains("NO-CARRIER")
+    let flags = line.split(['<', '>']).nth(1).unwrap_or_default();
+    let has = |wanted| flags.split(',').any(|flag| flag == wanted);
+    has("UP") && !has("NO-CARRIER")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_down_or_whose_far_end_is_down_has_no_carrier() {
+        let line = |flags| format!("4: l2@if7: <{flags}> mtu 1500 qdisc noqueue state X");
+        assert!(has_carrier(&line("BROADCAST,MULTICAST,UP,LOWER_UP")));
+        assert!(!has_carrier(&line("NO-CARRIER,BROADCAST,MULTICAST,UP")));
+        assert!(!has_carrier(&line("BROADCAST,MULTICAST")));
+    }
 }

@@ -228,7 +228,7 @@ impl Lab {
     /// Returns `Unknown` without such a link, `Command` if the kernel refuses.
     pub fn set_down(&mut self, link: &str) -> Result<(), LabError> {
         self.set_carrier(link, true)?;
-        self.await_far_end(link, false)
+        self.await_carrier(link, false)
     }
 
     /// Opens the near port of a link again, waits until both ends have carrier, and restores the routes of distant leaves
@@ -237,12 +237,13 @@ impl Lab {
     /// # Errors
     /// Returns an error of [`Self::set_down`].
     pub fn set_up(&mut self, link: &str) -> Result<(), LabError> {
-        self.open_port(link)?;
-        self.await_far_end(link, true)
+        self.set_carrier(link, false)?;
+        self.await_carrier(link, true)?;
+        self.restore_routes(link)
     }
 
     /// Shuts a link down for the time `down` and opens it for the time `up`, `times` times. Returns after the last
-    /// `up`.
+    /// `up`, once both ends have carrier.
     ///
     /// # Errors
     /// Returns an error of [`Self::set_down`].
@@ -256,10 +257,11 @@ impl Lab {
         for _ in 0..times {
             self.set_carrier(link, true)?;
             thread::sleep(down);
-            self.open_port(link)?;
+            self.set_carrier(link, false)?;
+            self.restore_routes(link)?;
             thread::sleep(up);
         }
-        Ok(())
+        if times > 0 { self.await_carrier(link, true) } else { Ok(()) }
     }
 
     /// Recomputes every leaf's routes around the links that are down, as a routing protocol would. In a lab with FRR,
@@ -346,16 +348,18 @@ impl Lab {
         self.state.save()
     }
 
-    fn open_port(&mut self, link: &str) -> Result<(), LabError> {
-        self.set_carrier(link, false)?;
+    /// Restores the routes that [`Self::converge`] withdrew from a link.
+    fn restore_routes(&mut self, link: &str) -> Result<(), LabError> {
         let index = self.fabric.link(link)?;
         if self.state.links[index].withdrawn { self.converge() } else { Ok(()) }
     }
 
-    /// Waits until the far end of a link has noticed that the near port was opened or shut.
-    fn await_far_end(&self, link: &str, carrier: bool) -> Result<(), LabError> {
-        let far = &self.fabric.links[self.fabric.link(link)?].far;
-        carrier::await_device(&self.fabric.nodes[far.node], &far.device, carrier)
+    /// Waits until both ends of a link have carrier, or have none if `carrier` is `false`.
+    fn await_carrier(&self, link: &str, carrier: bool) -> Result<(), LabError> {
+        let link = &self.fabric.links[self.fabric.link(link)?];
+        [&link.near, &link.far].into_iter().try_for_each(|port| {
+            carrier::await_device(&self.fabric.nodes[port.node], &port.device, carrier)
+        })
     }
 
     fn node(&self, name: &str) -> Result<&Node, LabError> {

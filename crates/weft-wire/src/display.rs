@@ -94,7 +94,11 @@ impl Display for SetupParameters {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { capabilities, first_psn, mtu, window, paths, .. } = self;
         write!(f, "capabilities {capabilities:#x} first {first_psn} mtu {mtu} window {window}")?;
-        write!(f, " paths {paths} port {} service {}", self.receive_port, self.service)?;
+        let (high, low) = super::setup::split(self.service);
+        write!(f, " paths {paths} port {} service {low}", self.receive_port)?;
+        if high > 0 {
+            write!(f, " from {high}")?;
+        }
         write!(f, " min version {}", self.min_version)?;
         // Anyone who reads a token can use it to prove an address, so a log shows only that there is one.
         if self.token == 0 { Ok(()) } else { f.write_str(" token") }

@@ -66,13 +66,13 @@ mod field {
         "Service",
         128,
         32,
-        "purpose of the connection, as a number of the application; in RDMA the destination queue pair",
+        "purpose of the connection, as a number of the application; for connected queue pairs the responder, for datagrams 2^31",
     );
     pub(super) const SERVICE_HIGH: Field = Field::new(
         "Service, high part",
         160,
         24,
-        "the high 24 bits of that number; in RDMA the queue pair that sends the requests",
+        "the high 24 bits of that number; for connected queue pairs the requester",
     );
     pub(super) const MIN_VERSION: Field =
         Field::new("Min Version", 184, 8, "lowest version that the sender supports");
@@ -338,7 +338,7 @@ impl SetupParameters {
 
 /// Returns the high and the low 32 bits of a number.
 #[expect(clippy::cast_possible_truncation, reason = "each half has 32 bits")]
-const fn split(number: u64) -> (u32, u32) {
+pub(crate) const fn split(number: u64) -> (u32, u32) {
     ((number >> 32) as u32, number as u32)
 }
 

@@ -149,7 +149,7 @@ fn request() {
             window: 1024,
             paths: 128,
             receive_port: 4789,
-            service: 17,
+            service: 11 << 32 | 17,
             min_version: 1,
             token: 0x0102_0304_0506_0708,
         }),

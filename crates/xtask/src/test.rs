@@ -65,7 +65,7 @@ impl Queue {
 /// Builds all tests and runs them, then those in documentation. After a failure the other programs run too.
 ///
 /// # Errors
-/// Returns the programs that failed, or an error if the tests do not build.
+/// Returns the programs that failed, with the build if that failed.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let started = now();
     // The build replaces this program, and `current_exe` then names a file that is gone.
@@ -82,9 +82,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         let failed = run_all(&queue, &xtask, args.jobs);
         (build.join().unwrap_or_else(|_| Err(anyhow!("the build panicked"))), failed)
     });
-    built?;
     let mut failed = failed?;
-    if !cargo(root, "test").args(["--doc", "--no-fail-fast"]).status()?.success() {
+    if let Err(error) = built {
+        failed.push(format!("the build ({error:#})"));
+    } else if !cargo(root, "test").args(["--doc", "--no-fail-fast"]).status()?.success() {
         failed.push("documentation".to_owned());
     }
     ensure!(failed.is_empty(), "tests failed: {}", failed.join(", "));

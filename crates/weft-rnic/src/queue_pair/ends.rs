@@ -1,6 +1,6 @@
 //! The two queue pairs of a connection, in the number of its transport service: the requester's in the high 24 of 56
-//! bits, the responder's in the low 32. A request thus names its own end too: one of a queue pair that the peer's had
-//! before, under a number that is used again, is not taken for one of its present peer.
+//! bits, the responder's in the low 32. A request for a connection therefore names its sender. If the responder was reset
+//! and connected to another queue pair, a late request of its former peer is refused.
 
 use crate::QueuePairNumber;
 

@@ -33,7 +33,7 @@ fn setup(kind: SetupKind) -> Packet {
         window: 1024,
         paths: 128,
         receive_port: 4791,
-        service: 42,
+        service: 7 << 32 | 42,
         min_version: 1,
         token: 0x0123_4567_89ab_cdef,
     };

@@ -34,7 +34,7 @@ pub(crate) struct Embedded {
     pub(super) pace: Pace,
     /// Number of the program's threads that wait for the lock.
     pub(super) wanted: AtomicU32,
-    /// `true` while the exit of the process waits for the lock; no other thread takes it then.
+    /// `true` while the exit of the process waits for the lock; no other thread begins to wait for it then.
     pub(super) exits: AtomicBool,
     /// The process it belongs to, as a count of forks.
     generation: u32,

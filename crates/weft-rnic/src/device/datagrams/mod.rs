@@ -15,7 +15,7 @@ mod send;
 use receive::Inbound;
 pub(super) use send::datagram_header;
 
-/// The service number of a connection for datagrams; other connections name a queue pair in 24 bits.
+/// The service number of a connection for datagrams; other connections name their two queue pairs, in 24 bits each.
 pub(super) const SERVICE: u64 = 1 << 31;
 
 /// A context and the host to which it sends: contexts may have different source addresses, and their datagrams do not

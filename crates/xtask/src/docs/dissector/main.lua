@@ -174,8 +174,9 @@ local function dissect_setup(tree, buffer, type)
     subtree:add_proto_expert_info(ended)
   elseif add(tree, buffer, headers.setup.length, "terms") then
     local exchanged = type ~= kind.challenge and dissect_exchange(tree, buffer, headers.setup.length + headers.terms.length)
-    return string.format("%s service %d, %d paths, mtu %d%s", names["Packet types"][type],
-      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
+    local from = buffer(32, 3):uint()
+    return string.format("%s service %d%s, %d paths, mtu %d%s", names["Packet types"][type],
+      buffer(28, 4):uint(), from > 0 and " from " .. from or "", buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
   end
   return names["Packet types"][type]
 end
