@@ -5,10 +5,11 @@ use std::path::Path;
 
 use weft_topo::hash::linux::Fields;
 
+use crate::carrier::await_carrier;
 use crate::fabric::{Fabric, Family, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
-use crate::{LabError, LabSpec, Routing, carrier, frr, routes};
+use crate::{LabError, LabSpec, Routing, frr, routes};
 
 /// The value of `net.ipv4.fib_multipath_hash_policy`: selected fields, always parsed from the packet. Policy 1 would
 /// use the random hash that a connected socket attaches to its packets.
@@ -59,7 +60,7 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
             set_segmentation(fabric, port, false)?;
         }
     }
-    fabric.nodes.iter().try_for_each(carrier::await_all)?;
+    fabric.nodes.iter().try_for_each(|node| await_carrier(node, "up", true))?;
     match spec.routing {
         Routing::Static => Ok(()),
         Routing::Frr => frr::start(spec, fabric),

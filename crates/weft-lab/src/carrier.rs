@@ -11,24 +11,13 @@ use crate::tool::IP;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until every device of a node that is up has carrier.
+/// Waits until devices of a node have carrier, or have none if `carrier` is `false`. `devices` is a device's name, or `up`
+/// for all that are not shut down.
 ///
 /// # Errors
-/// Returns `Command` with the devices that have none after [`TIMEOUT`].
-pub(crate) fn await_all(node: &Node) -> Result<(), LabError> {
-    await_carrier(&node.namespace, "up", true)
-}
-
-/// Waits until a device of a node has carrier, or has none if `carrier` is `false`.
-///
-/// # Errors
-/// Returns `Command` with the state of the device after [`TIMEOUT`].
-pub(crate) fn await_device(node: &Node, device: &str, carrier: bool) -> Result<(), LabError> {
-    await_carrier(&node.namespace, device, carrier)
-}
-
-fn await_carrier(namespace: &str, devices: &str, carrier: bool) -> Result<(), LabError> {
-    let show = ["-n", namespace, "-o", "link", "show", devices];
+/// Returns `Command` with the state of the devices that are late after [`TIMEOUT`].
+pub(crate) fn await_carrier(node: &Node, devices: &str, carrier: bool) -> Result<(), LabError> {
+    let show = ["-n", &node.namespace, "-o", "link", "show", devices];
     let mut waited = Duration::ZERO;
     loop {
         let links = IP.run(&show, "")?;

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use weft_units::unknown_name;
 
+use crate::carrier::await_carrier;
 use crate::fabric::{Fabric, Node, NodeKind};
 use crate::state::{self, State};
 use crate::tool::IP;
 use crate::{
-    Direction, Impairment, LabError, LabSpec, LinkState, Paths, Routing, build, carrier, frr,
-    impair, namespace, requirements, routes,
+    Direction, Impairment, LabError, LabSpec, LinkState, Paths, Routing, build, frr, impair,
+    namespace, requirements, routes,
 };
 
 /// The prefix of the names of all labs' namespaces.
@@ -358,7 +359,7 @@ impl Lab {
     fn await_carrier(&self, link: &str, carrier: bool) -> Result<(), LabError> {
         let link = &self.fabric.links[self.fabric.link(link)?];
         [&link.near, &link.far].into_iter().try_for_each(|port| {
-            carrier::await_device(&self.fabric.nodes[port.node], &port.device, carrier)
+            await_carrier(&self.fabric.nodes[port.node], &port.device, carrier)
         })
     }
 
