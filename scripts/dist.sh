@@ -10,6 +10,8 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)
 name=weft-$version-$architecture
 tree=$out/$name
+# The bytes that `weft` may have without its symbols.
+most=25000000
 
 die() { printf '%s\n' "dist: error: $*" >&2; exit 1; }
 
@@ -18,9 +20,11 @@ place() { install -D -m "${3:-644}" "$1" "$prefix/$2"; }
 
 # Lays everything out below $prefix, as in /usr or in a folder of a user's own.
 lay_out() {
-    local prefix=$1 library
+    local prefix=$1 library bytes
     place "$release/weft" bin/weft 755
     strip "$prefix/bin/weft"
+    bytes=$(stat -c %s "$prefix/bin/weft")
+    ((bytes <= most)) || die "weft has $bytes bytes, more than $most; see [profile.release.package] in Cargo.toml"
     for library in libibverbs.so.1 librdmacm.so.1 libweft_preload.so; do
         place "$release/verbs/$library" "lib/weft/verbs/$library"
         strip --strip-unneeded "$prefix/lib/weft/verbs/$library"
