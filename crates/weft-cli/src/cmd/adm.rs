@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     };
     if outcomes.is_empty() {
         bail!(
-            "no program {}shows itself there: `weft stat nodes` lists those that do",
+            "no program {}writes statistics there: `weft stat nodes` lists those that do",
             match &order.which {
                 Which::All => String::new(),
                 Which::Called(names) => format!("called {} ", names.join(" or ")),

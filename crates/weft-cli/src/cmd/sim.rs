@@ -57,7 +57,7 @@ Examples:
   weft sim compare scenarios/balancers.toml                   the variants the file names
   weft sim compare mine.toml --balancers ecmp,least-queued,oblivious
   weft sim compare mine.toml --balancers single,oblivious+dctcp   a policy with another control
-  weft sim compare mine.toml --loads 50%,80% --seeds 5 --html out/mine.html
+  weft sim compare scenarios/balancers.toml --loads 50%,80% --seeds 5 --html out/loads.html
   weft sim compare mine.toml --topologies leaf-spine,leaf-spine:spines=4
   weft sim compare mine.toml --runs out/runs.csv --flows out/flows.parquet
   weft sim compare mine.toml --json > result.json             the same bytes every time

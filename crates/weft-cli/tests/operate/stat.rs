@@ -117,7 +117,7 @@ fn programs_run_without_a_status_file() {
     );
     assert!(folder.files().is_empty());
     let table = said(&folder.weft(&["stat"]));
-    assert!(table.contains("no program shows itself here"), "{table}");
+    assert!(table.contains("no program of this user writes statistics here"), "{table}");
 }
 
 #[test]
