@@ -13,6 +13,7 @@ mod built;
 mod links;
 mod samples;
 mod stage;
+mod test_commands;
 mod variables;
 
 /// The table of contents.
@@ -46,7 +47,7 @@ impl fmt::Display for Fault {
 /// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Build nothing; fail when a link, an anchor, a block of TOML or a variable is wrong.
+    /// Build nothing; fail when a link, an anchor, a block of TOML, a variable or the name of a test is wrong.
     #[arg(long)]
     check: bool,
 }
@@ -65,9 +66,10 @@ fn check(root: &Path, pages: &[Page]) -> Result<()> {
     let mut faults = links::check(root, pages);
     faults.extend(samples::check(pages));
     faults.extend(variables::check(root, pages)?);
+    faults.extend(test_commands::check(root, pages)?);
     if faults.is_empty() {
         println!(
-            "book: {} pages, every link, anchor, variable and block of TOML as it must be",
+            "book: {} pages, every link, anchor, variable, test and block of TOML as it must be",
             pages.len()
         );
         return Ok(());
