@@ -320,12 +320,13 @@ extern "C" {
  *
  * `options` is null, or words NAME=VALUE separated by spaces: `device` (a name; default the first device), `address`
  * (the address that peers use; default the device's first), `pages` (anonymous, huge or malloc), `streams` (true
- * keeps a TCP connection for each channel that this end opens and moves the channel there when RDMA breaks), `show`
- * (a name for `weft stat`, or off), `spin` (the time to poll before sleeping in xrdma_wait(3) and xrdma_call(3)),
- * and the parameters of xrdma_set_flag(3).
+ * keeps a TCP connection, which is not encrypted, for each channel that this end opens and moves the channel there
+ * when RDMA breaks), `show` (a name for `weft stat`, or off), `spin` (the time to poll before sleeping in
+ * xrdma_wait(3) and xrdma_call(3)), and the parameters of xrdma_set_flag(3).
  *
  * Errors:
  * * EINVAL: an option does not exist, or its value is invalid.
+ * * EACCES: `streams` is true, and WEFT_ENCRYPTION, WEFT_PRESHARED_KEY or WEFT_PEERS requires encryption.
  * * ENODEV: there is no libibverbs.so.1, or no device.
  * * EADDRNOTAVAIL: the device has no such address.
  */

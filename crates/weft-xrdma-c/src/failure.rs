@@ -148,6 +148,7 @@ fn of_node(error: &NodeError) -> c_int {
         NodeError::Offer(error) => of_offer(error),
         NodeError::Socket { error, .. } => of_io(error),
         NodeError::Peer { kind, .. } => of_kind(*kind),
+        NodeError::ClearStream => libc::EACCES,
         _ => libc::EIO,
     }
 }

@@ -1,11 +1,13 @@
 //! Programs of two processes, on our libibverbs, which they load at run time like any other.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use weft_testkit::{Server, link_verbs, program_on};
+use weft_wire::{ChannelOffer, U24};
 // The archive is made with the library.
 use weft_verbs as _;
 
@@ -55,6 +57,36 @@ fn messages_of_every_kind_go_there_and_back() {
         let output = run(&[&program, &server.at, size, count]);
         assert!(output.status.success(), "{size} bytes: {}", output_text(&output));
     }
+}
+
+/// A client can ask for a channel whose TCP connection stays (`S`) or not (`C`). Such a connection is not encrypted.
+#[test]
+fn a_server_that_requires_encryption_keeps_no_stream() {
+    let mut command = Command::new(example("ping_pong"));
+    command.arg("0").env("LD_LIBRARY_PATH", &*LIBRARY).env("WEFT_ENCRYPTION", "required");
+    let server = Server::of(command);
+    let offer = ChannelOffer {
+        qp: U24::truncate(77),
+        psn: U24::truncate(1),
+        gid: Ipv4Addr::LOCALHOST.to_ipv6_mapped(),
+        depth: 32,
+        ack_frames: 8,
+        small: 4096,
+        longest: 1 << 20,
+        token: 5,
+        shared: false,
+    };
+    let answer = |kind: u8| {
+        let mut socket = TcpStream::connect(&server.at).expect("it listens");
+        socket.write_all(&[&[kind], &offer.emit()[..]].concat()).expect("it reads");
+        let mut answer = Vec::new();
+        let read = socket.take(ChannelOffer::LEN as u64).read_to_end(&mut answer);
+        read.map(|_| answer.len()).unwrap_or_default()
+    };
+    assert_eq!(
+        [answer(b'C'), answer(b'S'), answer(b'C')],
+        [ChannelOffer::LEN, 0, ChannelOffer::LEN]
+    );
 }
 
 /// Clients run one after another, faster than the server detects that earlier ones are gone: each has the address and

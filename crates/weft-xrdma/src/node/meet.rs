@@ -175,6 +175,7 @@ impl Node {
                 self.events.push_back(Event::Connected { ticket, channel });
                 channel
             }
+            None if stream && self.requires_encryption => return Err(NodeError::ClearStream),
             None => {
                 let (channel, answer) = self.context.accept(now, offer)?;
                 if let Err(error) = pending.greeting.reply(&answer) {

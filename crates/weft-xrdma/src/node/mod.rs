@@ -31,7 +31,8 @@ pub struct Options {
     pub device: DeviceOptions,
     /// Parameters of the context.
     pub config: Config,
-    /// `true` to keep the TCP connection of each channel that this node opens, to carry it when RDMA cannot.
+    /// `true` to keep the TCP connection of each channel that this node opens, to carry it when RDMA cannot. Streams are
+    /// not encrypted.
     pub streams: bool,
     /// The time to busy-poll after the last event before sleeping ([`Node::wait`]); 50 us by default.
     pub spin: Option<Duration>,
@@ -109,6 +110,12 @@ pub enum NodeError {
         /// The description of the failure.
         why: String,
     },
+    /// A stream is wanted where encryption is required.
+    #[error(
+        "streams carry messages in the clear, and this end requires encryption: open the channel without `streams`, or set \
+         WEFT_ENCRYPTION=preferred"
+    )]
+    ClearStream,
 }
 
 /// A context on a device, and the sockets around it.
@@ -135,6 +142,8 @@ pub struct Node {
     armed: bool,
     /// `true` if the last poll left work for the next.
     work_pending: bool,
+    /// `true` if the environment requires encryption; no channel has a stream then.
+    requires_encryption: bool,
     /// The record for `weft stat`; `None` if the node has none.
     record: Option<NodeRecord>,
 }
@@ -182,9 +191,14 @@ impl Node {
     /// Opens a device and creates a context on it.
     ///
     /// # Errors
-    /// RDMA is not available, a parameter is out of range, or the kernel has no descriptor left.
+    /// RDMA is not available, a parameter is out of range, the kernel has no descriptor left, or the options have streams
+    /// where encryption is required.
     pub fn new(options: Options) -> Result<Self, NodeError> {
         options.config.check()?;
+        let requires_encryption = streams::encryption_is_required(|name| std::env::var_os(name));
+        if options.streams && requires_encryption {
+            return Err(NodeError::ClearStream);
+        }
         let completions = 1 << 16;
         let device = IbVerbs::open(&options.device, completions)?;
         let [seed, high, low] = [random()?, random()?, random()?];
@@ -209,6 +223,7 @@ impl Node {
             last_active: now,
             armed: false,
             work_pending: false,
+            requires_encryption,
             record,
         };
         node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;

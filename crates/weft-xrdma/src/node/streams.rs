@@ -1,5 +1,6 @@
 //! The TCP streams that carry channels when RDMA cannot.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -12,6 +13,16 @@ use crate::greeting::would_block;
 
 /// Maximum bytes moved between a channel and its stream at a time.
 const CHUNK: usize = 64 << 10;
+
+/// Returns `true` if the environment requires encryption, by the rule of Weft's device (`docs/encryption.md`): the mode is
+/// `required`, or no mode is set and a key or a list of peers is. An RDMA device of another maker encrypts nothing, but
+/// the variables say that its owner must not send in the clear.
+pub(super) fn encryption_is_required(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("WEFT_ENCRYPTION").map_or_else(
+        || ["WEFT_PRESHARED_KEY", "WEFT_PEERS"].into_iter().any(|name| variable(name).is_some()),
+        |mode| mode == "required",
+    )
+}
 
 impl Node {
     /// Makes the connection of a greeting the channel's stream.
@@ -94,5 +105,22 @@ impl Node {
             let _ = epoll::delete(&self.epoll, &stream.socket);
             self.stream_numbers.remove(&stream.number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_or_peers_require_encryption_unless_a_mode_is_set() {
+        let with = |set: &[(&str, &str)]| {
+            let found = |name: &str| set.iter().find(|(other, _)| *other == name);
+            encryption_is_required(|name| found(name).map(|(_, value)| value.into()))
+        };
+        assert!(!with(&[]));
+        assert!(with(&[("WEFT_ENCRYPTION", "required")]));
+        assert!(with(&[("WEFT_PRESHARED_KEY", "psk")]) && with(&[("WEFT_PEERS", "peers")]));
+        assert!(!with(&[("WEFT_ENCRYPTION", "preferred"), ("WEFT_PRESHARED_KEY", "psk")]));
     }
 }
