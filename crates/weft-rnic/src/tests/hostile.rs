@@ -5,9 +5,9 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use weft_transport::Arrival;
+use weft_transport::{Admission, Arrival, ConnectionId};
 use weft_units::{Duration, Seed};
-use weft_wire::{Packet, RdmaHeader, RdmaOpcode, U24};
+use weft_wire::{Packet, RdmaHeader, RdmaOpcode, SetupHeader, SetupKind, U24};
 
 use super::network::{BASE, End, Fate, LENGTH, Network, address};
 use crate::*;
@@ -208,4 +208,68 @@ fn corrupted_packets_write_only_memory_that_the_peer_may_write() {
         assert!(network.memory(&b)[reach..] == private, "seed {seed}");
     }
     assert!(failed > 100, "most were found out: {failed}");
+}
+
+/// Returns the connections of a host's queue pairs.
+fn connections(network: &Network, host: usize) -> Vec<ConnectionId> {
+    network.hosts[host].device.connections().map(|connection| connection.id).collect()
+}
+
+/// Attacker: a host on the path, which repeats a request of `a` under another connection id with a token that it sees,
+/// and keeps the answers from `a`. The request of an encrypted connection proves nothing about its sender; one in the
+/// clear closes the older connection.
+#[test]
+fn an_unproven_request_closes_no_older_connection_of_its_queue_pair() {
+    for (admission, stays) in [(Admission::AdmitSealed, true), (Admission::Admit, false)] {
+        let (mut network, a, b) = Network::pair(RC);
+        let seen = record_setup(&mut network, None);
+        let sges = [a.sge(0, 8)];
+        let write = |network: &mut Network, wr_id| {
+            let write = Operation::Write(b.remote(0));
+            network.post(&a, &SendRequest::new(wr_id, write, Data::Gather(&sges)));
+            assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::Success)]);
+        };
+        write(&mut network, 1);
+        let older = [0, 1].map(|host| connections(&network, host));
+        assert_eq!(older.each_ref().map(Vec::len), [1, 1]);
+
+        let answers = record_setup(&mut network, Some(b.host));
+        let is_request = |header: &&SetupHeader| header.kind == SetupKind::Request;
+        let mut forged = *seen.borrow().iter().rfind(is_request).unwrap();
+        forged.local_cid ^= 1;
+        forged.terms.as_mut().unwrap().token = 0;
+        inject(&mut network, &Packet::Setup(forged), None, &[]);
+        network.drain();
+        let challenge = answers.borrow()[0];
+        assert_eq!(challenge.kind, SetupKind::Challenge);
+        forged.terms.as_mut().unwrap().token = challenge.terms.unwrap().token;
+        let (from, now) = (address(a.host), network.now);
+        let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 1 };
+        network.hosts[b.host].device.handle_admission(now, &arrival, &forged, admission);
+        network.drain();
+        let is_accept = |header: &SetupHeader| {
+            header.kind == SetupKind::Accept && header.destination_cid == forged.local_cid
+        };
+        assert!(answers.borrow().iter().any(is_accept));
+        assert_eq!(connections(&network, b.host) == older[1], stays);
+        if stays {
+            write(&mut network, 2);
+            // Nobody proves the request's sender before the peer timeout.
+            network.run_for(Duration::from_millis(30));
+            write(&mut network, 3);
+            assert_eq!([0, 1].map(|host| connections(&network, host)), older);
+        }
+    }
+}
+
+/// Records the set-up packets that hosts send from now on; those of host `kept` do not arrive.
+fn record_setup(network: &mut Network, kept: Option<usize>) -> Rc<RefCell<Vec<SetupHeader>>> {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let on_path = seen.clone();
+    network.rule = Box::new(move |on_link| {
+        let Packet::Setup(header) = on_link.packet else { return Fate::Pass };
+        on_path.borrow_mut().push(*header);
+        if kept == Some(on_link.from) { Fate::Drop } else { Fate::Pass }
+    });
+    seen
 }

@@ -66,6 +66,8 @@ mod tests {
         let token = tokens.make(now, &requester);
         assert!(tokens.check(now + Duration::from_secs(8), &requester, token));
         assert!(!tokens.check(now + Duration::from_secs(17), &requester, token));
+        let elsewhere = Ipv4Addr::new(127, 0, 0, 2).into();
+        assert!(!tokens.check(now, &Requester { ip: elsewhere, ..requester }, token));
         assert!(!tokens.check(now, &Requester { receive_port: 8, ..requester }, token));
         assert!(!tokens.check(now, &Requester { cid: 8, ..requester }, token));
         assert!(!Tokens::new(&Secret::new([2; 16])).check(now, &requester, token));

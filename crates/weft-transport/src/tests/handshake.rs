@@ -6,14 +6,15 @@ use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
+use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupKind};
 
 use super::pair::{Fate, Pair, address, endpoint};
 use crate::{
-    CloseReason, DropReason, Endpoint, EndpointConfig, Event, Peer, Secret, TransportConfig,
-    Verdict, congestion,
+    Arrival, CloseReason, DropReason, Endpoint, EndpointConfig, Event, Peer, Secret,
+    TransportConfig, Verdict, congestion,
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -113,12 +114,18 @@ fn the_acceptor_keeps_nothing_until_the_address_is_proved() {
     let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();
     let Packet::Setup(header) = challenge.packet else { panic!("{challenge:?}") };
     assert_eq!(header.kind, SetupKind::Challenge);
-    // The same request with the token, but from another address, is refused.
     let _ = pair.inject(0, &challenge.packet, 0);
     let proved = pair.ends[0].poll_transmit(pair.now).unwrap();
+    // The same request with the token is refused from another address, and by an end with another secret.
+    let refused = Verdict::Dropped(DropReason::BadToken);
+    let from = SocketAddr::new([10, 0, 0, 9].into(), address(0).port());
+    let elsewhere = Arrival { from, received_at: pair.now, congestion_experienced: false, hops: 3 };
+    assert_eq!(pair.ends[1].handle_packet(pair.now, &elsewhere, &proved.packet, 0), refused);
+    assert_eq!(pair.ends[1].connections(), 0);
     let mut other = Pair::new(&TransportConfig::stellar());
     other.ends[1] = endpoint(&TransportConfig::stellar(), 99);
-    assert_ne!(other.inject(1, &proved.packet, 0), Verdict::Done);
+    assert_eq!(other.inject(1, &proved.packet, 0), refused);
+    assert_eq!(other.ends[1].connections(), 0);
     assert_eq!(pair.inject(1, &proved.packet, 0), Verdict::Done);
     assert_eq!(pair.ends[1].connections(), 1);
 }

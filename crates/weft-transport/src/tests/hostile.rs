@@ -7,7 +7,7 @@ use weft_wire::{
 };
 
 use super::pair::{Pair, address};
-use crate::{CloseReason, ConnectionId, DropReason, Event, TransportConfig, Verdict};
+use crate::{Arrival, CloseReason, ConnectionId, DropReason, Event, TransportConfig, Verdict};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -104,6 +104,51 @@ fn a_reset_that_repeats_nothing_of_the_connection_is_refused() {
                 assert_eq!(pair.inject(to, &reset(cid, reason, number), 0), unproven, "{reason}");
             }
         }
+    }
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+/// Attacker: a host that forges the peer's address and knows one of the connection's two ids.
+#[test]
+fn a_close_that_does_not_name_both_ids_is_refused() {
+    let (mut pair, sender, receiver) = mid_transfer();
+    let mut rng = Seed(4).rng();
+    let refused = |pair: &mut Pair, to, local, destination, reason| {
+        let close = setup(SetupKind::Close, local, destination, 0);
+        let verdict = pair.inject(to, &close, 0);
+        assert_eq!(verdict, Verdict::Dropped(reason), "{local} closes {destination}");
+    };
+    for (to, own, peer) in [(0, sender, receiver), (1, receiver, sender)] {
+        for wrong in (0..1_000).map(|_| rng.next_u32()).chain([0, own]).filter(|&id| id != peer) {
+            refused(&mut pair, to, wrong, own, DropReason::UnexpectedSetup);
+        }
+        for wrong in (0..1_000).map(|_| rng.next_u32()).chain([0, peer]).filter(|&id| id != own) {
+            refused(&mut pair, to, peer, wrong, DropReason::UnknownConnection);
+        }
+    }
+    pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+    let close = setup(SetupKind::Close, sender, receiver, 0);
+    assert_eq!(pair.inject(1, &close, 0), Verdict::Done, "both ids are right");
+}
+
+/// Attacker: a host that knows the connection's ids and numbers, but cannot forge the peer's address.
+#[test]
+fn packets_from_another_address_than_the_peers_are_refused() {
+    let (mut pair, sender, receiver) = mid_transfer();
+    let next = pair.ends[0].next_psn(ConnectionId(sender));
+    let (header, message) = data(receiver, pair.ends[1].next_expected(ConnectionId(receiver)));
+    for (to, packet, len) in [
+        (0, Packet::Ack(ack(sender, next.wrapping_sub(1))), 0),
+        (1, Packet::Data(header, Some(message)), 100),
+        (0, setup(SetupKind::Close, receiver, sender, 0), 0),
+        (1, setup(SetupKind::Close, sender, receiver, 0), 0),
+    ] {
+        let (from, received_at) = (address(8), pair.now);
+        let arrival = Arrival { from, received_at, congestion_experienced: false, hops: 3 };
+        let verdict = pair.ends[to].handle_packet(pair.now, &arrival, &packet, len);
+        assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownConnection), "{packet:?}");
     }
     pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);

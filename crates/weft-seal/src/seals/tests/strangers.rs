@@ -51,6 +51,10 @@ fn strangers_do_not_downgrade_a_connection() {
         }
         assert!(pair.hosts[0].seals.is_sealed(id), "{demand}");
         assert!(pair.hosts[1].seals.counters().postponed_exchanges > 2_000);
+        // The budget is filled again with time.
+        let next = pair.connect();
+        pair.run(MS * 50);
+        assert!(pair.hosts[0].seals.is_sealed(next), "{demand}");
     }
 }
 
