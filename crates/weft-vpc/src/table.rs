@@ -91,6 +91,12 @@ impl<P: Copy + Eq> Table<P> {
     /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them.
     pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
         self.learn_place(frame.source, place, now);
+        self.learn_neighbour(frame, bytes, now);
+    }
+
+    /// Learns the address that a frame's sender announces by ARP or neighbour discovery. `bytes` are as for
+    /// [`learn`](Self::learn).
+    pub fn learn_neighbour(&mut self, frame: &Frame, bytes: &[u8], now: Instant) {
         let Self { config, counters, neighbours, .. } = self;
         if let Some((address, mac)) = neighbour::announced(frame, bytes)
             && frame.source != GATEWAY
@@ -161,6 +167,16 @@ impl<P: Copy + Eq> Table<P> {
     pub fn place(&self, mac: MacAddr, now: Instant) -> Option<P> {
         let fixed = self.places.fixed.get(&mac).copied();
         fixed.or_else(|| self.places.learned(mac, now, self.config.lifetime))
+    }
+
+    /// Returns the place of a machine, if it is set.
+    pub fn place_if_set(&self, mac: MacAddr) -> Option<P> {
+        self.places.fixed.get(&mac).copied()
+    }
+
+    /// Removes the learned places that are not to be kept.
+    pub fn retain_learned(&mut self, keep: impl Fn(P) -> bool) {
+        self.places.learned.retain(|_, learned| keep(learned.value));
     }
 
     /// Returns the machine that has an address, if it is set or learned.

@@ -250,9 +250,12 @@ impl Switch {
         };
         if self.pairs.get(connection).is_none() {
             let peer = self.endpoint.peer(connection).expect("its packet was accepted").address;
-            let Some(port) = self.port_of(now, &hello, peer) else {
-                self.counters.drop_frame(DropCause::Misdirected);
-                return Ingested::Refused;
+            let port = match self.port_of(now, &hello, peer) {
+                Ok(port) => port,
+                Err(cause) => {
+                    self.counters.drop_frame(cause);
+                    return Ingested::Refused;
+                }
             };
             let Hello { source: remote, destination: local, .. } = hello;
             let vnics = VnicPair { vni, port, local, remote, peer };
@@ -269,14 +272,15 @@ impl Switch {
     }
 
     /// Returns the port that `peer`'s hello names.
-    fn port_of(&self, now: Instant, hello: &Hello, peer: SocketAddr) -> Option<PortId> {
-        let network = self.networks.get(&hello.vni)?;
+    fn port_of(&self, now: Instant, hello: &Hello, peer: SocketAddr) -> Result<PortId, DropCause> {
+        let network = self.networks.get(&hello.vni).ok_or(DropCause::Misdirected)?;
         if !network.peers.iter().any(|known| known.ip() == peer.ip()) {
-            return None;
+            return Err(DropCause::Misdirected);
         }
-        match network.table.place(hello.destination, now)? {
-            Place::Port(port) => Some(port),
-            Place::Peer(_) => None,
+        network.is_set_to(hello.source, peer)?;
+        match network.table.place(hello.destination, now) {
+            Some(Place::Port(port)) => Ok(port),
+            Some(Place::Peer(_)) | None => Err(DropCause::Misdirected),
         }
     }
 

@@ -27,6 +27,8 @@ weft_units::registry! {
         UnknownPeer => "unknown_peer";
         /// It came on a connection of another network, or for an address that the connection does not join.
         Misdirected => "misdirected";
+        /// It names a sender whose place is set to another host, or to a port of this one.
+        WrongHost => "wrong_host";
         /// It came as plain VXLAN from a host that may speak Weft or encrypt: anyone could have sent it.
         Unproven => "unproven";
         /// It came unencrypted from a host that encrypts, or where everything must be encrypted.

@@ -1,10 +1,13 @@
 //! The handlers of the transport's events about connections.
 
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
 use weft_transport::{CloseReason, ConnectionId, Event};
 use weft_units::Instant;
 
 use super::outgoing::frame_of;
-use super::pair::State;
+use super::pair::{Pair, State};
 use super::{DropCause, Place, Switch, Tenants};
 
 impl Switch {
@@ -68,6 +71,24 @@ impl Switch {
         let Some(pair) = self.pairs.get(connection) else { return };
         if let Some(network) = self.networks.get_mut(&pair.vni) {
             network.table.learn_place(pair.remote, Place::Peer(pair.peer), now);
+        }
+    }
+
+    /// Closes the connections of pairs to hosts that are no longer peers of the pair's network, and forgets the places
+    /// learned from them: such a host may still be a peer of another network, whose packets are accepted.
+    pub(super) fn forget_former_peers(&mut self, now: Instant, tenants: &mut impl Tenants) {
+        let mut members = BTreeSet::new();
+        for (&vni, network) in &mut self.networks {
+            members.extend(network.peers.iter().map(|peer| (vni, peer.ip())));
+            network.table.retain_learned(|place| match place {
+                Place::Port(_) => true,
+                Place::Peer(peer) => members.contains(&(vni, peer.ip())),
+            });
+        }
+        let is_former = |pair: &Pair| !members.contains(&(pair.vni, pair.peer.ip()));
+        let former = self.pairs.iter().filter(|(_, pair)| is_former(pair)).map(|(id, _)| id);
+        for connection in former.collect::<Vec<_>>() {
+            self.close_pair(now, connection, tenants);
         }
     }
 

@@ -3,9 +3,11 @@
 //! No decision uses the bytes in the tenant's memory: a guest that writes there during the inspection would pass
 //! every rule, and could make the network learn other machines' addresses.
 
+use core::net::SocketAddr;
+
 use weft_transport::Placement;
 use weft_units::Instant;
-use weft_wire::VirtioNetHeader;
+use weft_wire::{MacAddr, VirtioNetHeader};
 
 use super::incoming::{After, Claimed, Inspection};
 use super::pair::Pair;
@@ -20,6 +22,20 @@ pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES;
 pub(super) struct Piece<'a> {
     pub(super) placement: &'a Placement,
     pub(super) payload: &'a [u8],
+}
+
+impl Network {
+    /// Returns `true` if a machine's place was set to the host at `peer`, and `false` if none was set. A learned place
+    /// refuses no host: the first frame from its new host moves a machine.
+    ///
+    /// # Errors
+    /// The machine's place was set to another one: the host at `peer` may have lost the machine, or never had it.
+    pub(super) fn is_set_to(&self, machine: MacAddr, peer: SocketAddr) -> Result<bool, DropCause> {
+        match self.table.place_if_set(machine) {
+            Some(place) if !place.is_host(peer) => Err(DropCause::WrongHost),
+            place => Ok(place.is_some()),
+        }
+    }
 }
 
 impl Port {
@@ -80,13 +96,19 @@ impl Port {
         let parsed = Frame::parse_virtio(head, len as usize);
         let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
         let bytes = &head[VirtioNetHeader::LEN..];
+        // Before the rules: such a frame must not change the state of a tracked connection either.
+        let is_set = network.is_set_to(frame.source, pair.peer)?;
         self.gate.evaluate(Direction::Ingress, &frame, bytes, now)?;
         let found = || network.table.find(&frame, now);
         let is_local = frame.destination == pair.local || found() == Some(Place::Port(pair.port));
         if !is_local {
             return Err(DropCause::Misdirected);
         }
-        network.table.learn(&frame, bytes, Place::Peer(pair.peer), now);
+        if is_set {
+            network.table.learn_neighbour(&frame, bytes, now);
+        } else {
+            network.table.learn(&frame, bytes, Place::Peer(pair.peer), now);
+        }
         Ok(())
     }
 

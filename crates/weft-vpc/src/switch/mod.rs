@@ -63,6 +63,13 @@ pub enum Place {
     Peer(SocketAddr),
 }
 
+impl Place {
+    /// Returns `true` for the host at `peer`, at any of its ports.
+    fn is_host(self, peer: SocketAddr) -> bool {
+        matches!(self, Self::Peer(known) if known.ip() == peer.ip())
+    }
+}
+
 /// A frame of one network for other hosts, to be sent outside pairs' connections. The owner polls it, reads the
 /// frame, sends it, and releases the token, unless the frame leaves again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -334,6 +341,7 @@ impl Switch {
     pub fn handle_timeout(&mut self, now: Instant, tenants: &mut impl Tenants) {
         if core::mem::take(&mut self.peers_changed) {
             self.close_host_connections(now);
+            self.forget_former_peers(now, tenants);
         }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);

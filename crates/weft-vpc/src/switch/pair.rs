@@ -88,7 +88,7 @@ impl Pair {
 
     /// Returns `true` if `place` is the host at the connection's other end.
     pub(super) fn leads_to(&self, place: Place) -> bool {
-        matches!(place, Place::Peer(peer) if peer.ip() == self.peer.ip())
+        place.is_host(self.peer)
     }
 
     /// Returns the message after which the peer's tenant may see the next frame of a flow: the flow's last

@@ -217,6 +217,7 @@ impl Switch {
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
         let frame = Frame::parse(ethernet, ethernet.len()).map_err(|_| DropCause::Malformed)?;
+        network.is_set_to(frame.source, peer)?;
         let place = network.table.find(&frame, now);
         let until = self.peers.plain_until.get(&peer);
         let proved = proven || !network.config.reliable;

@@ -112,6 +112,42 @@ fn packets_of_unknown_peers_are_dropped() {
     assert_eq!(own.switch.pairs().count(), 0);
 }
 
+/// Checks with a host that is in one network only: the first host knows it from there, and refuses its connections
+/// and frames for the other network.
+#[test]
+fn a_host_is_heard_only_in_its_networks() {
+    let mut hosts = two_networks();
+    hosts.hosts[0].switch.set_peers(BLUE, Vec::new());
+    hosts.send_numbers(1, 0..1, 100);
+    hosts.send(1, BLUE_PORT, frame(mac(2), mac(1), 66, 100));
+    hosts.send(1, BLUE_PORT, frame(mac(2), MacAddr::BROADCAST, 67, 100));
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[1].tenants.holds_nothing()));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
+    assert_eq!(seen(&hosts, 0, BLUE_PORT), []);
+    let counters = hosts.hosts[0].switch.counters();
+    let causes = [DropCause::Misdirected, DropCause::UnknownPeer];
+    assert_eq!(causes.map(|cause| counters.dropped_for(cause)), [1, 1]);
+}
+
+#[test]
+fn a_host_that_leaves_a_network_is_no_longer_heard_in_it() {
+    let mut hosts = two_networks();
+    // The place of its machine is learned only.
+    hosts.hosts[0].switch.table(BLUE).set_mac(mac(2), None);
+    hosts.send_numbers(1, 0..1, 100);
+    hosts.send(1, BLUE_PORT, frame(mac(2), mac(1), 1000, 100));
+    let both = |hosts: &Hosts| seen(hosts, 0, BLUE_PORT) == [1000] && hosts.seen(0) == [0];
+    assert!(hosts.run(LIMIT, both));
+    hosts.hosts[0].switch.set_peers(BLUE, Vec::new());
+    hosts.send_numbers(1, 1..2, 100);
+    hosts.send(1, BLUE_PORT, frame(mac(2), mac(1), 66, 100));
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[1].tenants.holds_nothing()));
+    assert_eq!((hosts.seen(0), seen(&hosts, 0, BLUE_PORT)), (vec![0, 1], vec![1000]));
+    let (now, switch) = (hosts.now, &mut hosts.hosts[0].switch);
+    assert!(switch.pairs().all(|pair| pair.vni == RED));
+    assert_eq!(switch.table(BLUE).place(mac(2), now), None);
+}
+
 #[test]
 fn a_tenant_sends_from_its_own_addresses_only() {
     let mut hosts = two_networks();
