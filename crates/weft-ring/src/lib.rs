@@ -45,5 +45,7 @@ pub mod signal;
 
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod rewritten;
 
 pub use memory::{Mapped, Memory, Word};

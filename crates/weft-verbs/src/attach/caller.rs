@@ -78,9 +78,12 @@ impl Caller {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Vec<OwnedFd>), CallError> {
         encode(request, &mut self.message);
-        self.socket.send(&self.message, descriptors, false).map_err(CallError::Gone)?;
-        let received =
-            self.socket.receive(&mut self.message, false, true).map_err(CallError::Gone)?;
+        match self.socket.send(&self.message, descriptors, false) {
+            // A daemon without room for another client answers without reading the request, and closes.
+            Err(error) if !is_end(&error) => return Err(CallError::Gone(error)),
+            _ => {}
+        }
+        let received = self.receive().map_err(CallError::Gone)?;
         let end = || CallError::Gone(io::ErrorKind::UnexpectedEof.into());
         let descriptors = received.ok_or_else(end)?;
         match decode::<Result<Answer, Refusal>>(&self.message).ok_or(CallError::Nonsense)? {
@@ -88,6 +91,20 @@ impl Caller {
             Err(Refusal { errno, reason }) => Err(CallError::Refused { errno, reason }),
         }
     }
+
+    /// Receives the next message, also one that the daemon sent before it closed: the kernel first reports that it has
+    /// not read everything.
+    fn receive(&mut self) -> io::Result<Option<Vec<OwnedFd>>> {
+        match self.socket.receive(&mut self.message, false, true) {
+            Err(error) if is_end(&error) => self.socket.receive(&mut self.message, false, true),
+            received => received,
+        }
+    }
+}
+
+/// Returns `true` if an error means that the other end has closed.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 #[cfg(test)]

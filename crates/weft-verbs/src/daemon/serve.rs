@@ -9,7 +9,7 @@ use weft_units::{Duration, Instant};
 
 use super::quotas::ROOT;
 use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel, refused};
-use crate::attach::Page;
+use crate::attach::{Answer, Page, Refusal, Socket, encode};
 use crate::engine::{blocking, random, timespec};
 
 /// The keys of the poller's events.
@@ -130,11 +130,22 @@ impl Daemon {
         }
     }
 
-    /// Returns `true` if another client of this user is accepted. No user but root has more than half of the places.
-    fn has_room_for(&self, user: u32) -> bool {
+    /// Checks that another client of this user may connect. No user but root has more than half of the places.
+    fn check_room_for(&self, user: u32) -> Result<(), Refusal> {
+        let (all, limit_of_all) = (self.clients.len(), self.max_clients);
         let own = self.clients.values().filter(|client| client.user == user).count();
-        let limit = if user == ROOT { self.max_clients } else { self.max_clients.div_ceil(2) };
-        self.clients.len() < self.max_clients && own < limit
+        let limit = if user == ROOT { limit_of_all } else { limit_of_all.div_ceil(2) };
+        let full = if own >= limit {
+            format!(
+                "user {user} has {own} connections to the daemon, and one user may have {limit}"
+            )
+        } else if all >= limit_of_all {
+            format!("the daemon has {all} connections, which is its limit")
+        } else {
+            return Ok(());
+        };
+        let fix = "end some processes, or raise the daemon's limit of open files (ulimit -n)";
+        Err(Refusal::new(libc::EUSERS, format!("{full}: {fix}")))
     }
 
     /// Accepts a new client.
@@ -142,14 +153,24 @@ impl Daemon {
         // A client that cannot be accepted finds its connection closed.
         let Ok(socket) = self.listener.accept() else { return };
         let Ok(peer) = socket.peer() else { return };
+        let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        self.admit(socket, peer.uid.as_raw(), process);
+    }
+
+    /// Makes a connection of this user a client, or answers it with the reason of the refusal.
+    pub(super) fn admit(&mut self, socket: Socket, user: u32, process: u32) {
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        let user = peer.uid.as_raw();
         let socket = Arc::new(socket);
-        if !self.has_room_for(user) || self.watch(socket.as_fd(), id, false).is_err() {
+        if let Err(refusal) = self.check_room_for(user) {
+            encode::<Result<Answer, Refusal>>(&Err(refusal), &mut self.message);
+            // A new connection has room for a message.
+            let _ = socket.send(&self.message, &[], true);
             return self.close(user, socket);
         }
-        let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        if self.watch(socket.as_fd(), id, false).is_err() {
+            return self.close(user, socket);
+        }
         let client = Client { socket, user, process, tenant: None };
         self.clients.insert(id, client);
     }

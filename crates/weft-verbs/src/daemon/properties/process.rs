@@ -12,9 +12,45 @@ pub(super) static ADDRESS: AtomicU64 = AtomicU64::new(0);
 
 const BYTES: usize = 1 << 16;
 
-/// A process that ends with its parent.
+/// A child that ends with its parent, and is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Child(libc::pid_t);
+
+impl Child {
+    /// Starts a process that calls `step` for ever. `step` may make only system calls: other threads' locks stay
+    /// locked in the child.
+    pub(crate) fn start_with(step: impl Fn()) -> Self {
+        // SAFETY: the child makes system calls only.
+        let id = unsafe { libc::fork() };
+        assert!(id >= 0, "there are processes");
+        if id == 0 {
+            // Sockets that the child kept open would not seem closed to their other ends.
+            // SAFETY: neither reads memory of this process.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+            }
+            loop {
+                step();
+            }
+        }
+        Self(id)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: this is a child of this process that has not been waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, core::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// A child whose memory this process may read and write.
 pub(crate) struct Process {
-    id: libc::pid_t,
+    child: Child,
     memory: File,
     address: u64,
 }
@@ -35,23 +71,10 @@ impl Process {
         let bytes = Box::leak(vec![0_u8; BYTES].into_boxed_slice());
         let address = bytes.as_ptr().expose_provenance() as u64;
         ADDRESS.store(address, Ordering::Relaxed);
-        // SAFETY: the child makes system calls only.
-        let id = unsafe { libc::fork() };
-        assert!(id >= 0, "there are processes");
-        if id == 0 {
-            // Sockets that the child kept open would not seem closed to their other ends.
-            // SAFETY: neither reads memory of this process.
-            unsafe {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
-            }
-            loop {
-                step();
-            }
-        }
-        let path = format!("/proc/{id}/mem");
+        let child = Child::start_with(step);
+        let path = format!("/proc/{}/mem", child.0);
         let memory = File::options().read(true).write(true).open(path);
-        Self { id, memory: memory.expect("a child may be read"), address }
+        Self { child, memory: memory.expect("a child may be read"), address }
     }
 
     pub(crate) const fn address(&self) -> u64 {
@@ -66,7 +89,7 @@ impl Process {
     /// Returns `true` while it is in an uninterruptible wait in the kernel.
     #[cfg(test)]
     pub(crate) fn is_blocked(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id));
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.0));
         stat.expect("it is a child")
             .rsplit_once(") ")
             .is_some_and(|(_, state)| state.starts_with('D'))
@@ -77,15 +100,5 @@ impl Process {
         let value = 0x0123_4567_89ab_cdef_u64;
         self.memory.write_all_at(&value.to_ne_bytes(), self.address).expect("it is its memory");
         Probe { address: self.address, value }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SAFETY: this is a child of this process that has not been waited for.
-        unsafe {
-            libc::kill(self.id, libc::SIGKILL);
-            libc::waitpid(self.id, core::ptr::null_mut(), 0);
-        }
     }
 }

@@ -6,7 +6,7 @@ use weft_rnic::{
 };
 
 use super::*;
-use crate::attach::PROTOCOL;
+use crate::attach::{PROTOCOL, Refusal};
 
 #[test]
 fn the_objects_of_a_client_are_removed_with_it() {
@@ -202,6 +202,59 @@ fn the_quota_of_contexts_is_for_all_processes_of_a_user() {
     assert_eq!(row.map(|(_, value)| value.as_str()), Some("3 of 3"));
     one.command(Command::CloseContext(Context(first))).unwrap();
     assert!(other.command(Command::OpenContext).is_ok());
+}
+
+/// A user opens connections until no other on the host can.
+#[test]
+fn a_user_has_half_of_the_connections_and_another_user_still_connects() {
+    let path = std::env::temp_dir().join(format!("weft-half-{}.sock", std::process::id()));
+    let mut daemon = Daemon::open(&path, DaemonSettings::default()).unwrap();
+    daemon.max_clients = 5;
+    let mut connect = |user| {
+        let (socket, other) = Socket::pair().unwrap();
+        daemon.admit(socket, user, 1);
+        refusal(&other).map_or(Ok(other), Err)
+    };
+    let hostile: Vec<_> = (0..3).map(|_| connect(1000).unwrap()).collect();
+    let (errno, reason) = connect(1000).unwrap_err();
+    assert_eq!(errno, libc::EUSERS);
+    assert!(reason.contains("user 1000 has 3 connections"), "{reason}");
+    assert!(reason.contains("one user may have 3") && reason.contains("ulimit -n"), "{reason}");
+    let others = [connect(1001).unwrap(), connect(1001).unwrap()];
+    for user in [1001, 1002, 0] {
+        let (_, reason) = connect(user).unwrap_err();
+        assert!(reason.contains("the daemon has 5 connections"), "{reason}");
+    }
+    assert!(hostile.iter().chain(&others).all(|socket| refusal(socket).is_none()));
+    assert_eq!(daemon.clients.len(), 5);
+}
+
+/// Returns the reason for which the daemon closed a connection; `None` if it is open.
+fn refusal(socket: &Socket) -> Option<(i32, String)> {
+    let mut message = Vec::new();
+    if socket.receive(&mut message, true, false).is_err() {
+        return None;
+    }
+    let Some(Err(refusal)) = decode::<Result<Answer, Refusal>>(&message) else { panic!() };
+    assert!(matches!(socket.receive(&mut message, true, false), Ok(None)), "it is closed");
+    Some((refusal.errno, refusal.reason))
+}
+
+/// The request may be sent before the connection is closed or after it.
+#[test]
+fn a_process_without_a_place_is_refused_with_the_reason() {
+    let daemon = Running::start_with(DaemonSettings::default(), |daemon| daemon.max_clients = 1);
+    let first = daemon.admin();
+    for _ in 0..100 {
+        let mut caller = Caller::connect(&daemon.path).unwrap();
+        match caller.call(&Request::List { after: String::new() }, &[]) {
+            Err(CallError::Refused { errno: libc::EUSERS, reason }) => {
+                assert!(reason.contains("has 1 connections"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(first);
 }
 
 /// A hostile process names a host before another does, from an address that gets no answers.

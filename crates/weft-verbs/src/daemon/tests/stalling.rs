@@ -162,20 +162,23 @@ fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
 /// A hostile tenant sends a file in place of its memory, or with a message without descriptors: examining it or closing
 /// it waits for its file system.
 #[test]
-fn a_file_that_a_tenant_sends_holds_up_nobody() {
+fn a_file_that_a_tenant_sends_ends_the_tenant_and_holds_up_nobody() {
     let attach = Request::attach("a", Probe { address: 0, value: 0 });
     for request in [attach, Request::List { after: String::new() }] {
         let daemon = Running::start();
         daemon.make("a");
         let Some(file) = SilentFile::mount(false) else { return skip() };
+        let mut hostile = daemon.attach("a");
         without_waiting_for(&[&file], || {
             let (open, mut message) = (file.open(), Vec::new());
             encode(&request, &mut message);
-            let hostile = Socket::connect(&daemon.path).unwrap();
-            hostile.send(&message, &[open.as_fd()], false).unwrap();
+            hostile.caller.socket().send(&message, &[open.as_fd()], false).unwrap();
             until("the daemon's look", || file.is_asked());
             write_honestly(&daemon);
+            until("the hostile tenant's end", || daemon.used("a") == Amounts::NONE);
             file.release();
+            // The thread that was given up has its socket until then.
+            until("the end of its connection", || hostile.is_ended());
         });
     }
 }

@@ -13,7 +13,7 @@ impl Host {
     /// number.
     pub(super) fn take_from_neighbours(&mut self, now: Instant, accepts_peers: bool) -> usize {
         if accepts_peers {
-            self.neighbours.service();
+            self.neighbours.service(now);
         }
         let changes = self.apply_link_changes();
         if self.neighbours.have_records() {

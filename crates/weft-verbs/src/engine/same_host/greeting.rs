@@ -33,7 +33,7 @@ pub(super) struct Greeting {
 }
 
 /// Returns the socket address of the process with this port.
-fn address(port: u16) -> rustix::io::Result<SocketAddrUnix> {
+pub(super) fn address(port: u16) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(format!("weft/same-host/{port}").as_bytes())
 }
 
@@ -55,11 +55,18 @@ pub(super) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
 }
 
-/// Connects to the process with this port, if it exists.
+/// Connects to the process with this port, if it exists and [may be read](may_read). Any user's process may listen under
+/// a name that no other has yet, and a process that gets the doorbell could take its rings away.
 pub(super) fn connect(port: u16) -> Option<OwnedFd> {
     let socket = socket().ok()?;
     rustix::net::connect(&socket, &address(port).ok()?).ok()?;
-    Some(socket)
+    may_read(&socket).then_some(socket)
+}
+
+/// Returns `true` if the other end is a process of this user that this process may read: no other can become a
+/// neighbour.
+pub(super) fn may_read(socket: &OwnedFd) -> bool {
+    own_user_s_process(socket.as_fd()).is_some_and(proof::may_read)
 }
 
 /// Sends this process's greeting, with its port.
@@ -131,12 +138,17 @@ fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
     let address = u64::from_ne_bytes(rest.get(2..10)?.try_into().ok()?);
     let proof: [u8; PROOF_BYTES] = rest.get(10..)?.try_into().ok()?;
+    // A process in another PID namespace has no ID here, or another process has the same ID.
+    let pid = own_user_s_process(socket)?;
+    proof::proves(pid, address, &proof).then_some((port, pid))
+}
+
+/// Returns the ID of the process that connected or listens at the other end, if it has this process's user.
+fn own_user_s_process(socket: BorrowedFd<'_>) -> Option<i32> {
     let credentials = socket_peercred(socket).ok()?;
     // SAFETY: it has no arguments and cannot fail.
     let same_user = credentials.uid.as_raw() == unsafe { libc::geteuid() };
-    // A process in another PID namespace has no ID here, or another process has the same ID.
-    let pid = credentials.pid.as_raw_nonzero().get();
-    (same_user && proof::proves(pid, address, &proof)).then_some((port, pid))
+    same_user.then_some(credentials.pid.as_raw_nonzero().get())
 }
 
 #[cfg(test)]

@@ -17,14 +17,18 @@ use super::fork;
 mod channel;
 mod greeting;
 mod leased_access;
+mod pending;
 mod proof;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod record;
 mod segment;
+#[cfg(test)]
+mod untrusted;
 
 use channel::{Channel, Parts};
 use greeting::{Greeting, GreetingState};
+use pending::PendingPeers;
 use record::Record;
 use segment::Segment;
 
@@ -33,9 +37,6 @@ const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// The interval after which such a process is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Maximum number of accepted connections without a greeting.
-const MAX_PENDING_PEERS: usize = 16;
 
 /// Maximum number of records taken from one neighbour before the others have their turn.
 pub(super) const BUDGET: usize = 128;
@@ -59,7 +60,7 @@ pub(crate) struct Neighbours {
     /// The epoll of the listener, the doorbell, the pending peers and the channels' sockets.
     watch: OwnedFd,
     channels: Vec<Channel>,
-    pending_peers: Vec<OwnedFd>,
+    pending_peers: PendingPeers,
     /// The port being asked, and accepted connections whose request yields to this process's own.
     asked: Option<u16>,
     deferred: Vec<OwnedFd>,
@@ -103,7 +104,7 @@ impl Neighbours {
             doorbell,
             watch,
             channels: Vec::new(),
-            pending_peers: Vec::new(),
+            pending_peers: PendingPeers::default(),
             asked: None,
             deferred: Vec::new(),
             met: BTreeMap::new(),
@@ -150,7 +151,7 @@ impl Neighbours {
         let (segment, file) = Segment::make().ok()?;
         greeting::send(&socket, self.port, &[file.as_fd(), self.doorbell.as_fd()])?;
         self.asked = Some(port);
-        let until = now + ANSWER_TIME;
+        let (mut now, until) = (now, now + ANSWER_TIME);
         loop {
             match greeting::receive(&socket, 1) {
                 GreetingState::Refused => return None,
@@ -162,19 +163,19 @@ impl Neighbours {
             }
             // If both ask at once, each waits for the other: the lower port's request is answered, and the other's
             // withdrawn. If both were answered, one end would use a channel that the other takes for a former one.
-            self.accept_pending();
+            self.accept_pending(now);
             if port < self.port
                 && let Some(link) = self.link_with(port)
             {
                 return Some(link);
             }
-            let now = Clock.now();
+            now = Clock.now();
             if now >= until {
                 return None;
             }
             let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
             watched.extend(self.listener.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            watched.extend(self.pending_peers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            watched.extend(self.pending_peers.sockets().map(|fd| PollFd::new(fd, PollFlags::IN)));
             // An interrupted or failed poll counts as a short one.
             let _ = poll(&mut watched, Some(&timespec(until.since(now))));
         }
@@ -189,33 +190,23 @@ impl Neighbours {
     }
 
     /// Answers connections.
-    fn accept_pending(&mut self) {
-        while self.pending_peers.len() < MAX_PENDING_PEERS
-            && let Some(pending_peer) = self.listener.as_ref().and_then(greeting::accept)
-        {
-            if listen_to(&self.watch, pending_peer.as_fd()).is_ok() {
-                self.pending_peers.push(pending_peer);
-            }
+    fn accept_pending(&mut self, now: Instant) {
+        let Some(listener) = &self.listener else { return };
+        for (socket, greeting) in self.pending_peers.poll_greetings(listener, &self.watch, now) {
+            self.answer(socket, greeting);
         }
-        for index in (0..self.pending_peers.len()).rev() {
-            match greeting::receive(&self.pending_peers[index], 2) {
-                GreetingState::Nothing => {}
-                GreetingState::Refused => drop(self.pending_peers.swap_remove(index)),
-                GreetingState::Accepted(mut greeting) => {
-                    let socket = self.pending_peers.swap_remove(index);
-                    let _ = epoll::delete(&self.watch, &socket);
-                    if self.asked == Some(greeting.port) && self.port < greeting.port {
-                        // The peer must wait, and not give up, until it has answered this process's request.
-                        self.deferred.push(socket);
-                        continue;
-                    }
-                    let file = greeting.descriptors.remove(0);
-                    let Ok(segment) = Segment::take(&file) else { continue };
-                    if greeting::send(&socket, self.port, &[self.doorbell.as_fd()]).is_some() {
-                        self.accept_peer(socket, greeting, segment, false);
-                    }
-                }
-            }
+    }
+
+    fn answer(&mut self, socket: OwnedFd, mut greeting: Greeting) {
+        if self.asked == Some(greeting.port) && self.port < greeting.port {
+            // The peer must wait, and not give up, until it has answered this process's request.
+            self.deferred.push(socket);
+            return;
+        }
+        let file = greeting.descriptors.remove(0);
+        let Ok(segment) = Segment::take(&file) else { return };
+        if greeting::send(&socket, self.port, &[self.doorbell.as_fd()]).is_some() {
+            self.accept_peer(socket, greeting, segment, false);
         }
     }
 
@@ -246,7 +237,7 @@ impl Neighbours {
     }
 
     /// Handles new connections, and detects neighbours that are gone.
-    pub(super) fn service(&mut self) {
+    pub(super) fn service(&mut self, now: Instant) {
         if self.listener.is_none() {
             return;
         }
@@ -254,7 +245,7 @@ impl Neighbours {
         if !matches!(poll(&mut watched, Some(&timespec(Duration::ZERO))), Ok(1)) {
             return;
         }
-        self.accept_pending();
+        self.accept_pending(now);
         for channel in &mut self.channels {
             // No bytes follow the greetings.
             channel.gone |= !greeting::is_quiet(channel.socket());
@@ -433,10 +424,10 @@ mod tests {
         at_once.wait();
         let link = neighbours.meet(SocketAddr::from((HERE, other)));
         at_once.wait();
-        (0..2).for_each(|_| neighbours.service());
+        (0..2).for_each(|_| neighbours.service(Clock.now()));
         at_once.wait();
         let mut changes = Vec::new();
-        neighbours.service();
+        neighbours.service(Clock.now());
         while let Some(change) = neighbours.poll_change() {
             changes.push(change);
         }
