@@ -140,6 +140,17 @@ pub enum SharedError {
     /// Rank 0's file cannot be opened.
     #[error("{0}: shared memory is for ranks of one machine; is rank 0 on this one?")]
     NotFound(#[source] io::Error),
+    /// The file is not one that this user's job made.
+    #[error(
+        "it belongs to user {owner} and is not this job's memory. Remove it, and give all ranks a token with \
+         {variable}=TOKEN or {variable}_FILE=FILE, so that other users cannot compute its name"
+    )]
+    Foreign {
+        /// The owner's user ID.
+        owner: u32,
+        /// The environment variable of the job's token.
+        variable: &'static str,
+    },
     /// Rank 0 has not written the header of its file.
     #[error(
         "it has no content yet: shared memory is for ranks of one machine; is rank 0 on this one?"

@@ -1,28 +1,33 @@
 //! Commands to a running node, over a datagram socket beside its status file. Only the node's user and root may send
 //! them: the socket has mode 0600 independent of the folder's, and the kernel reports the sender of each datagram.
 //!
+//! A request carries the socket for its response as a descriptor. That socket has no name and no owner, so root creates
+//! nothing in a user's folder and changes the owner of nothing; a name there could become a link to any file before
+//! root uses it again. Unlike an abstract address, a descriptor also reaches a node in another network namespace.
+//!
 //! A request is a word and its arguments, one per line: `list`, or `set`, a name and a value. A response is `ok` and
 //! the result, or `error` and the reason. The result of `list` has four lines per parameter: name, value, `online` or
 //! `offline`, description.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use rustix::fs::Mode;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg, send,
+};
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::CONTROL;
+
+mod client;
+
+pub use client::ask;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
@@ -72,15 +77,23 @@ pub enum ControlError {
         error: io::Error,
     },
     /// No response arrived.
-    #[error("the node does not answer: its program has not polled it for {ANSWER_TIMEOUT:?}")]
+    #[error(
+        "the node does not answer: its program has not polled it for {:?}",
+        client::ANSWER_TIMEOUT
+    )]
     NoAnswer,
+    /// The node closed the reply socket without a response.
+    #[error(
+        "the node at {path} closed the request without a response: its program ended, or is of another version of Weft"
+    )]
+    Closed {
+        /// The socket's path.
+        path: PathBuf,
+    },
     /// The response is malformed.
     #[error("the response of the node is malformed")]
     Garbled,
 }
-
-/// The timeout of a response.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum bytes of a request and of a response.
 const MAX_DATAGRAM: usize = 64 << 10;
@@ -126,10 +139,10 @@ impl Control {
                 Ok(request) => render(&answer(request)),
                 Err(fault) => render(&Err(fault)),
             };
-            // A client that no longer waits does not get the response.
-            let from = received.from.as_ref().and_then(SocketAddrUnix::path);
-            let to = from.as_ref().map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
-            let _ = to.map(|to| self.socket.send_to(response.as_bytes(), to));
+            // A client that no longer waits does not get the response. Its closed socket must not raise SIGPIPE in the
+            // program, nor a full one block it.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = received.reply.map(|reply| send(&reply, response.as_bytes(), flags));
         }
     }
 }
@@ -148,7 +161,8 @@ enum RequestFault {
 /// A received datagram.
 struct Received {
     length: usize,
-    from: Option<SocketAddrUnix>,
+    /// The socket for the response.
+    reply: Option<OwnedFd>,
     /// The sender's user, as the kernel reports it.
     user: Option<Uid>,
 }
@@ -177,16 +191,21 @@ fn bind(path: &Path) -> io::Result<UnixDatagram> {
 }
 
 fn receive(socket: &UnixDatagram, bytes: &mut [u8]) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut room = [IoSliceMut::new(bytes)];
-    let message = recvmsg(socket, &mut room, &mut ancillary, RecvFlags::empty())?;
-    let user = ancillary.drain().find_map(|it| match it {
-        RecvAncillaryMessage::ScmCredentials(credentials) => Some(credentials.uid),
-        _ => None,
-    });
-    let from = message.address.and_then(|address| SocketAddrUnix::try_from(address).ok());
-    Ok(Received { length: message.bytes, from, user })
+    let message = recvmsg(socket, &mut room, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut received = Received { length: message.bytes, reply: None, user: None };
+    for it in ancillary.drain() {
+        match it {
+            RecvAncillaryMessage::ScmCredentials(credentials) => {
+                received.user = Some(credentials.uid)
+            }
+            RecvAncillaryMessage::ScmRights(mut files) => received.reply = files.next(),
+            _ => {}
+        }
+    }
+    Ok(received)
 }
 
 impl AsFd for Control {
@@ -200,61 +219,6 @@ impl Drop for Control {
         if self.pid == std::process::id() {
             let _ = std::fs::remove_file(&self.path);
         }
-    }
-}
-
-/// Sends a request to the node whose socket is at `path`, and waits up to 2 s for the response.
-///
-/// # Errors
-/// Returns an error if the node refuses, does not answer, or does not exist.
-pub fn ask(path: &Path, request: &Request) -> Result<Vec<Setting>, ControlError> {
-    let failed = |error| ControlError::Io { path: path.to_owned(), error };
-    let own = ReplySocket::new(path).map_err(failed)?;
-    own.socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
-    own.socket.send_to(write_request(request).as_bytes(), path).map_err(failed)?;
-    let mut bytes = vec![0; MAX_DATAGRAM];
-    let length = match own.socket.recv(&mut bytes) {
-        Ok(length) => length,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(ControlError::NoAnswer);
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let text = str::from_utf8(&bytes[..length]).map_err(|_| ControlError::Garbled)?;
-    match text.split_once('\n') {
-        Some(("ok", settings)) => read_settings(settings).ok_or(ControlError::Garbled),
-        Some(("error", why)) => Err(ControlError::Refused(why.trim_end().to_owned())),
-        _ => Err(ControlError::Garbled),
-    }
-}
-
-/// The socket that receives a response. It is in the node's folder because both processes see that folder,
-/// even in different containers.
-struct ReplySocket {
-    socket: UnixDatagram,
-    path: PathBuf,
-}
-
-static NEXT_REPLY: AtomicU32 = AtomicU32::new(0);
-
-impl ReplySocket {
-    fn new(node: &Path) -> io::Result<Self> {
-        let number = NEXT_REPLY.fetch_add(1, Ordering::Relaxed);
-        let path = node.with_file_name(format!(".ask-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let reply = Self { socket: bind(&path)?, path };
-        // If root sends the request, the node's user must be able to answer, and nobody else.
-        if rustix::process::geteuid().is_root() {
-            let owner = std::fs::metadata(node)?.uid();
-            std::os::unix::fs::chown(&reply.path, Some(owner), None)?;
-        }
-        Ok(reply)
-    }
-}
-
-impl Drop for ReplySocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | the folder, and removal of dead programs' files | `folder.rs` |
+//! | the folder, and removal of dead programs' files | `folder.rs`, `directory.rs` |
 //! | the layout of a file (`docs/reference/stat.md`) | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
 //! | writing | `draft.rs`, `writer.rs` |
 //! | reading | `snapshot.rs` |
@@ -34,6 +34,7 @@
 //! ```
 
 mod control;
+mod directory;
 mod draft;
 mod field;
 mod folder;

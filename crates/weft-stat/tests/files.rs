@@ -139,7 +139,7 @@ fn files_of_a_dead_program_are_reported_dead_and_removed() {
     fs::write(&path, snapshot(2).to_bytes()).unwrap();
     let control = path.with_extension("control");
     fs::write(&control, "").unwrap();
-    fs::write(scratch.0.path().join(".ask-4194304-0"), "").unwrap();
+    fs::write(scratch.0.path().join(".new-4194304-0"), "").unwrap();
     fs::write(scratch.0.path().join("notes.txt"), "another program's").unwrap();
     let alive = publish(&scratch.0, &snapshot(1));
     let found = scratch.0.scan().unwrap();

@@ -8,11 +8,10 @@
 //! carried its message, and the receiver does not read it before. So the link continues while its sender waits for a
 //! processor, as a hardware link does.
 
+mod file;
 mod mapping;
 
 use core::sync::atomic::Ordering;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use weft_units::{Duration, Instant};
@@ -20,6 +19,7 @@ use weft_units::{Duration, Instant};
 use crate::error::{CommError, SharedError};
 use crate::rendezvous::now;
 use crate::wait::wait;
+use file::{create, find};
 use mapping::Mapping;
 
 /// Number of slots from one rank to another: enough to keep both ends busy, and few enough to stay in the processor's
@@ -111,7 +111,7 @@ impl Shared {
         let len = HEADER_BYTES + ranks * ranks * pair_len(slot_bytes);
         let name = (rank == 0).then(|| Name(path.clone()));
         let file = match rank {
-            0 => create(&path, len).map_err(|error| failed(error.into()))?,
+            0 => create(&path, len).map_err(failed)?,
             _ => find(&path, len, until).map_err(failed)?,
         };
         let mapping = Mapping::of(&file, len).map_err(|error| failed(error.into()))?;
@@ -235,46 +235,10 @@ fn carry(rate: u64, free_at: &mut Instant, now: Instant, len: usize) -> Instant 
     *free_at
 }
 
-/// Creates rank 0's file, which only this user can read.
-fn create(path: &PathBuf, len: usize) -> std::io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-    file.set_len(len as u64)?;
-    Ok(file)
-}
-
-/// Waits for rank 0's file and returns it.
-///
-/// # Errors
-/// Returns the reason if there is none at `until`.
-fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, SharedError> {
-    loop {
-        let opened = OpenOptions::new().read(true).write(true).open(path);
-        let why = match opened {
-            Ok(file) => {
-                let long = file.metadata().is_ok_and(|about| about.len() == len as u64);
-                let mapping = if long {
-                    Mapping::of(&file, HEADER_BYTES)
-                } else {
-                    Err(std::io::ErrorKind::UnexpectedEof.into())
-                };
-                match mapping {
-                    Ok(head) if head.word(0).load(Ordering::Acquire) == MAGIC => return Ok(file),
-                    Ok(_) => SharedError::Empty,
-                    Err(error) => SharedError::NotFound(error),
-                }
-            }
-            Err(error) => SharedError::NotFound(error),
-        };
-        if now() >= until {
-            return Err(why);
-        }
-        wait(&mut [], RETRY_INTERVAL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::TOKEN_VARIABLE;
 
     fn pair(number: u64, rate: Option<u64>) -> (Shared, Shared) {
         let until = now() + Duration::from_secs(20);
@@ -356,5 +320,45 @@ mod tests {
         assert!(error.contains("rank 1 did not open it"), "{error}");
         let error = Shared::open(number, [1, 2], 100, None, soon).unwrap_err().to_string();
         assert!(error.contains("is rank 0 on this one?"), "{error}");
+    }
+
+    /// The attacker is another user who computed the name of the memory and creates the file first.
+    #[test]
+    fn memory_that_is_not_this_jobs_is_refused() {
+        let number = crate::rendezvous::random();
+        let path = PathBuf::from(format!("/dev/shm/weft-coll-{number:016x}"));
+        let open = |rank| {
+            let until = now() + Duration::from_secs(20);
+            let error = Shared::open(number, [rank, 2], 100, None, until).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                matches!(error, CommError::Shared { why: SharedError::Foreign { .. }, .. }),
+                "{text}"
+            );
+            assert!(
+                text.contains(path.to_str().unwrap()) && text.contains(TOKEN_VARIABLE),
+                "{text}"
+            );
+            text
+        };
+        let other = Name(path.with_extension("other"));
+        let len = HEADER_BYTES + 4 * pair_len(128);
+        let file = create(&other.0, len).unwrap();
+        Mapping::of(&file, len).unwrap().word(0).store(MAGIC, Ordering::Release);
+        let name = Name(path.clone());
+        std::os::unix::fs::symlink(&other.0, &path).unwrap();
+        for rank in [1, 0] {
+            open(rank);
+        }
+        drop(name);
+        if !rustix::process::geteuid().is_root() {
+            return weft_testkit::skip("memory of another user", "only root becomes another user");
+        }
+        std::fs::rename(&other.0, &path).unwrap();
+        let _name = Name(path.clone());
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        for text in [1, 0].map(open) {
+            assert!(text.contains("user 65534"), "{text}");
+        }
     }
 }
