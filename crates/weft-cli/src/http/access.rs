@@ -181,8 +181,8 @@ impl Access {
         (self.takes_certificates && shown.is_certified) || has_token()
     }
 
-    /// Checks that the request names this server as its host. A page of another site whose name was made to point
-    /// here (DNS rebinding) makes a browser send that site's name.
+    /// Checks that the request names this server as its host, and returns that name with its port. A page of another
+    /// site whose name was made to point here (DNS rebinding) makes a browser send that site's name.
     ///
     /// # Errors
     /// Returns the response that refuses a request to the address `local` which names another host.
@@ -192,7 +192,7 @@ impl Access {
         headers: &HeaderMap,
         version: Version,
         local: IpAddr,
-    ) -> Result<(), Reply> {
+    ) -> Result<Option<Authority>, Reply> {
         let mut hosts = headers.get_all(HOST).iter();
         let named = match (uri.authority(), hosts.next(), hosts.next()) {
             (_, _, Some(_)) => {
@@ -203,12 +203,12 @@ impl Access {
             }
             (Some(authority), ..) => Some(authority.clone()),
             // Browsers always name a host: a request without one comes from another client.
-            (None, None, None) if version < Version::HTTP_11 => return Ok(()),
+            (None, None, None) if version < Version::HTTP_11 => return Ok(None),
             (None, host, None) => host.and_then(|it| Authority::try_from(it.as_bytes()).ok()),
         };
-        let name = named.map(|authority| normalized(authority.host())).unwrap_or_default();
+        let name = named.as_ref().map(|it| normalized(it.host())).unwrap_or_default();
         if self.answers_to(&name, local) {
-            return Ok(());
+            return Ok(named);
         }
         let why = format!(
             "this server is not called {name:?}: reach it by its address, or start it with --host-name NAME"

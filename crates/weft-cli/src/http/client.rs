@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::Method;
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use weft_guard::Token;
 use weft_guard::tls::{Connector, TlsClientFiles};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The longest response, bytes: enough for an agent of a host with tens of thousands of channels.
 const MAX_ANSWER: usize = 256 << 20;
@@ -143,12 +145,28 @@ impl<'a> Server<'a> {
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(|error| broke(&error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| broke(&*error))?.to_bytes().to_vec();
+        let body = self.collect(response.into_body(), broke).await?.to_bytes().to_vec();
         if !status.is_success() {
             bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
         }
         Ok(body)
+    }
+
+    /// Collects the body of a response. The server may be hostile, so the length is limited. `broke` returns the cause
+    /// of another error.
+    async fn collect<B: Body<Data = Bytes, Error: Into<BoxError>>>(
+        self,
+        body: B,
+        broke: impl Fn(&(dyn std::error::Error + 'static)) -> Error,
+    ) -> Result<Collected<Bytes>> {
+        let Self { host, command, .. } = self;
+        Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                anyhow!("{host} answers with more than {MAX_ANSWER} bytes: is it a `{command}`?")
+            } else {
+                broke(&*error)
+            }
+        })
     }
 }
 
@@ -181,7 +199,81 @@ fn name(at: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::pin::Pin;
+    use std::task::{self, Poll};
+
+    use hyper::body::Frame;
+
     use super::*;
+    use crate::http::block_on;
+
+    /// A body of equal frames, which share their memory.
+    struct Frames {
+        frame: Bytes,
+        left: usize,
+    }
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut task::Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let left = self.left.checked_sub(1);
+            Poll::Ready(left.map(|left| {
+                self.left = left;
+                Ok(Frame::data(self.frame.clone()))
+            }))
+        }
+    }
+
+    /// The attacker: a host whose agent was replaced, and which fills the memory of the program that asks it.
+    #[test]
+    fn an_answer_of_more_than_256_mib_is_refused() {
+        let frame = Bytes::from(vec![0; 1 << 20]);
+        let collect = |left| {
+            let body = Frames { frame: frame.clone(), left };
+            let broke = |error: &(dyn std::error::Error + 'static)| anyhow!("{error}");
+            block_on(Server::agent("there:7475").collect(body, broke)).unwrap()
+        };
+        assert!(collect(256).is_ok());
+        let Err(error) = collect(257) else { panic!("it is accepted") };
+        let error = error.to_string();
+        let words = ["there:7475", "more than 268435456 bytes", "weft monitor agent"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+
+    /// The attacker: a host whose agent was replaced, and which delays the program that asks it.
+    #[test]
+    fn a_server_that_does_not_end_its_answer_is_given_up() {
+        for begins in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap().to_string();
+            let sending = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                // Part of the request: the client is connected, and has sent it.
+                stream.read_exact(&mut [0; 4]).unwrap();
+                stream.write_all(begins.as_bytes()).unwrap();
+                // The client ends the connection.
+                while !begins.is_empty() && stream.write_all(b"x").is_ok() {}
+                let _ = stream.read_to_end(&mut vec![]);
+            });
+            let server = Server { timeout: Duration::from_millis(100), ..Server::agent(&at) };
+            let credentials = Credentials::default();
+            let answer = block_on(async {
+                let answer = server.fetch("/v1/report", None, &credentials);
+                tokio::time::timeout(Duration::from_secs(60), answer).await
+            });
+            let error = answer.unwrap().expect("it ends").unwrap_err().to_string();
+            assert!(error.contains(&format!("no answer of {at} in 100ms")), "{begins:?}: {error}");
+            sending.join().unwrap();
+        }
+    }
 
     #[test]
     fn an_address_is_clear_unless_its_url_or_an_authority_requires_tls() {

@@ -3,22 +3,31 @@
 //! | task | file |
 //! | --- | --- |
 //! | serving | here |
+//! | a task for each connection, and their maximum number | `accept.rs` |
 //! | rights to read and to give orders, accepted host names, TLS | `access.rs` |
+//! | refusal of requests that pages of other sites send | `origin.rs` |
+//! | disconnection of clients that do not read | `write_timeout.rs` |
 //! | client | `client.rs` |
 
+mod accept;
 mod access;
 mod client;
+mod origin;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
+#[cfg(test)]
+mod tests;
+mod write_timeout;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::Context;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -32,8 +41,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use weft_guard::tls::{AcceptError, Acceptor};
 
+use accept::serve_each;
 pub(crate) use access::{Access, AccessOptions, Shown};
 pub(crate) use client::{ClientOptions, Credentials, Server};
+use write_timeout::WriteTimeout;
 
 /// An HTTP request.
 #[derive(Debug)]
@@ -84,11 +95,9 @@ impl Reply {
 /// A function that answers requests. It may block.
 pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
-/// Maximum number of concurrent connections; more wait.
-const MAX_CONNECTIONS: usize = 128;
 /// The longest body of a request, bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// The time limit for a client to send its headers, and again to send its body.
+/// The time limit for a client to send its headers, again to send its body, and again to accept a part of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a future to its end on this thread.
@@ -127,40 +136,29 @@ pub(crate) fn serve_beside(
 /// Serves until the program ends.
 pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handler) {
     let access = Arc::new(access);
-    let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let Ok((stream, peer)) = listener.accept().await else {
-            // The process has no descriptors left: some are released soon.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let (access, handler) = (Arc::clone(&access), Arc::clone(&handler));
-        // A client that has closed the connection gets no response.
-        let Ok(local) = stream.local_addr() else { continue };
-        let connection = ConnectionInfo { local: local.ip(), peer: peer.ip(), is_certified: false };
-        tokio::spawn(async move {
-            match access.tls().cloned() {
-                None => serve_one(stream, connection, access, handler).await,
-                Some(acceptor) => match acceptor.accept(stream).await {
-                    Ok(stream) => {
-                        let is_certified = Acceptor::is_certified(&stream);
-                        serve_one(
-                            stream,
-                            ConnectionInfo { is_certified, ..connection },
-                            access,
-                            handler,
-                        )
-                        .await;
-                    }
-                    Err(AcceptError::Clear(stream)) => refuse_clear(stream).await,
-                    Err(error) => {
-                        tracing::debug!(peer = %connection.peer, %error, "no TLS connection")
-                    }
-                },
-            }
-            drop(permit);
-        });
+    let poll_accept = |context: &mut Context<'_>| listener.poll_accept(context);
+    let serve = |(stream, peer): (TcpStream, SocketAddr)| {
+        serve_client(stream, peer.ip(), Arc::clone(&access), Arc::clone(&handler))
+    };
+    serve_each(poll_accept, serve).await;
+}
+
+/// Serves a client at `peer`, after the handshake if TLS is on.
+async fn serve_client(stream: TcpStream, peer: IpAddr, access: Arc<Access>, handler: Handler) {
+    // A client that has closed the connection gets no response.
+    let Ok(local) = stream.local_addr() else { return };
+    let connection = ConnectionInfo { local: local.ip(), peer, is_certified: false };
+    let Some(acceptor) = access.tls().cloned() else {
+        return serve_one(stream, connection, access, handler).await;
+    };
+    match acceptor.accept(stream).await {
+        Ok(stream) => {
+            let is_certified = Acceptor::is_certified(&stream);
+            let connection = ConnectionInfo { is_certified, ..connection };
+            serve_one(stream, connection, access, handler).await;
+        }
+        Err(AcceptError::Clear(stream)) => refuse_clear(stream).await,
+        Err(error) => tracing::debug!(%peer, %error, "no TLS connection"),
     }
 }
 
@@ -172,8 +170,9 @@ async fn serve_one(
     handler: Handler,
 ) {
     let service = service_fn(|request| answer(request, connection, &access, Arc::clone(&handler)));
+    let stream = TokioIo::new(WriteTimeout::new(stream, REQUEST_TIMEOUT));
     // A client that closes the connection early gets no more.
-    let _ = http1().serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1().serve_connection(stream, service).await;
 }
 
 /// Returns the parameters of every connection.
@@ -239,7 +238,8 @@ async fn read(
     connection: ConnectionInfo,
     access: &Access,
 ) -> Result<Request, Reply> {
-    access.check_host(request.uri(), request.headers(), request.version(), connection.local)?;
+    let (uri, headers, version) = (request.uri(), request.headers(), request.version());
+    let host = access.check_host(uri, headers, version, connection.local)?;
     let is_post = match *request.method() {
         Method::GET | Method::HEAD => false,
         Method::POST => true,
@@ -250,7 +250,9 @@ async fn read(
     let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
     let shown = Shown { token, is_certified: connection.is_certified };
-    if !is_post {
+    if is_post {
+        origin::check_origin(request.headers(), access.scheme(), host.as_ref())?;
+    } else {
         access.check_read(&shown, connection.peer)?;
     }
     let body = Limited::new(request.into_body(), access.max_body(&shown));

@@ -41,8 +41,8 @@ pub(crate) fn show(host: &Host, view: View, output: Output) -> Result<()> {
 }
 
 /// The advice if there is no program.
-const NO_PROGRAMS: &str =
-    "no program of this user writes statistics here: one that uses weft-xrdma or runs under `weft run` does";
+const NO_PROGRAMS: &str = "no program of this user writes statistics here: one that uses weft-xrdma or runs under \
+                           `weft run` does";
 
 fn channels(host: &Host) -> String {
     let mut table = Table::new(vec![

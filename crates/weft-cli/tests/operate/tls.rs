@@ -4,6 +4,8 @@ use std::fs::Permissions;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft_guard::tls::{Connector, TlsClientFiles};
 use weft_testkit::{Authority, Issued, Validity};
 
 use crate::monitor::Monitor;
@@ -29,6 +31,71 @@ fn set(folder: &Folder, at: &str, more: &[&str]) -> (Option<i32>, String) {
     let words = ["adm", "set", "keepalive", "3s", "--all", "--hosts", at];
     let output = folder.weft(&[&words, more].concat());
     (output.status.code(), said(&output))
+}
+
+/// Posts an order that sets `keepalive` to 3 s, with these header lines, as a browser with the certificate `client`
+/// does. Returns the response.
+fn post_order(at: &str, authority: &Authority, client: &Issued, headers: &str) -> String {
+    let order = r#"{"which":"all","ask":{"set":{"name":"keepalive","value":"3s"}}}"#;
+    let request = format!(
+        "POST /v1/orders HTTP/1.1\r\nHost: {at}\r\n{headers}Connection: close\r\nContent-Length: {}\r\n\r\n{order}",
+        order.len()
+    );
+    let identity = Some((client.certificate.clone(), client.key.clone()));
+    let files = TlsClientFiles { authorities: authority.certificate.clone(), identity };
+    let connector = Connector::new(files).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(at).await.unwrap();
+        let mut stream = connector.connect("127.0.0.1", stream).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    })
+}
+
+/// The attacker: a page of another site, in a browser that has a client's certificate (cross-site request forgery).
+#[test]
+fn a_page_of_another_site_gives_no_orders_with_the_certificate_of_its_reader() {
+    let (folder, files) = (Folder::new("csrf"), Folder::new("csrf-files"));
+    let _server = folder.server("watched_store");
+    let ours = Authority::new(files.path(), "ours");
+    let host = ours.issue("host", &["127.0.0.1"], Validity::Current);
+    let client = ours.issue("client", &[], Validity::Current);
+    let listen = ["--listen", "127.0.0.1:0"];
+    let agent = Monitor::agent(&folder, &[&listen[..], &serves(&host, Some(&ours))].concat());
+    let keepalive = || {
+        let got = folder.json(&["adm", "get", "keepalive"]);
+        got[0]["settings"][0]["value"].as_str().unwrap().to_owned()
+    };
+    let before = keepalive();
+    assert_ne!(before, "3s");
+    for (headers, header) in [
+        ("Origin: https://evil.example\r\n".to_owned(), "Origin"),
+        ("Origin: null\r\n".to_owned(), "Origin"),
+        // A page of another server of the same host.
+        ("Origin: https://127.0.0.1:1\r\n".to_owned(), "Origin"),
+        (format!("Origin: http://{}\r\n", agent.at), "Origin"),
+        ("Sec-Fetch-Site: cross-site\r\n".to_owned(), "Sec-Fetch-Site"),
+        ("Sec-Fetch-Site: same-site\r\n".to_owned(), "Sec-Fetch-Site"),
+    ] {
+        let answer = post_order(&agent.at, &ours, &client, &headers);
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{headers}: {answer}");
+        assert!(answer.contains(header) && answer.contains("weft adm"), "{headers}: {answer}");
+        assert_eq!(keepalive(), before, "{headers}");
+    }
+    for headers in [
+        String::new(),
+        format!("Origin: https://{}\r\nSec-Fetch-Site: same-origin\r\n", agent.at),
+        "Sec-Fetch-Site: none\r\n".to_owned(),
+    ] {
+        let answer = post_order(&agent.at, &ours, &client, &headers);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{headers}: {answer}");
+        assert_eq!(keepalive(), "3s", "{headers}");
+        let reset = ["adm", "set", "keepalive", before.as_str(), "--all"];
+        assert!(folder.weft(&reset).status.success());
+    }
 }
 
 #[test]

@@ -178,3 +178,19 @@ fn invalid_answers_are_refused() {
         assert!(read_answer(line, 2).is_err(), "{line:?}");
     }
 }
+
+/// The attacker: a host that connects repeatedly and sends nothing.
+#[test]
+fn of_257_silent_connections_the_oldest_is_closed() {
+    let at = free();
+    // None is closed for its silence during this test.
+    let zero = Member { hello_timeout: Duration::from_secs(600), ..member(0, 2) };
+    let zero = std::thread::spawn(move || rendezvous(at, &zero, Duration::from_secs(60)));
+    let mut silent: Vec<TcpStream> = (0..257).map(|_| connect(at)).collect();
+    silent[0].set_read_timeout(Some(time::Duration::from_secs(20))).unwrap();
+    let mut answer = String::new();
+    silent[0].read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("too many others came meanwhile"), "{answer:?}");
+    let found = rendezvous(at, &member(1, 2), Duration::from_secs(20)).unwrap();
+    assert_eq!(zero.join().unwrap().unwrap(), found);
+}
