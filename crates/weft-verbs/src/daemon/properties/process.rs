@@ -50,6 +50,7 @@ impl Drop for Child {
 
 /// A child whose memory this process may read and write.
 pub(crate) struct Process {
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is killed when it is dropped"))]
     child: Child,
     memory: File,
     address: u64,
