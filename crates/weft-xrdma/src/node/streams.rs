@@ -16,11 +16,12 @@ const CHUNK: usize = 64 << 10;
 
 /// Returns `true` if the environment requires encryption, by the rule of Weft's device (`docs/encryption.md`): the mode is
 /// `required`, or no mode is set and a key or a list of peers is. An RDMA device of another maker encrypts nothing, but
-/// the variables say that its owner must not send in the clear.
+/// the variables say that its owner must not send in the clear. A mode that the device would refuse counts as `required`.
 pub(super) fn encryption_is_required(variable: impl Fn(&str) -> Option<OsString>) -> bool {
-    variable("WEFT_ENCRYPTION").map_or_else(
-        || ["WEFT_PRESHARED_KEY", "WEFT_PEERS"].into_iter().any(|name| variable(name).is_some()),
-        |mode| mode == "required",
+    let value = |name| variable(name).filter(|value| !value.is_empty());
+    value("WEFT_ENCRYPTION").map_or_else(
+        || ["WEFT_PRESHARED_KEY", "WEFT_PEERS"].into_iter().any(|name| value(name).is_some()),
+        |mode| !matches!(mode.to_string_lossy().trim(), "off" | "preferred"),
     )
 }
 
@@ -122,5 +123,9 @@ mod tests {
         assert!(with(&[("WEFT_ENCRYPTION", "required")]));
         assert!(with(&[("WEFT_PRESHARED_KEY", "psk")]) && with(&[("WEFT_PEERS", "peers")]));
         assert!(!with(&[("WEFT_ENCRYPTION", "preferred"), ("WEFT_PRESHARED_KEY", "psk")]));
+        // An empty variable counts as none, and spaces around a value do not count.
+        assert!(with(&[("WEFT_ENCRYPTION", " required\n")]));
+        assert!(with(&[("WEFT_ENCRYPTION", ""), ("WEFT_PRESHARED_KEY", "psk")]));
+        assert!(!with(&[("WEFT_PEERS", "")]) && !with(&[("WEFT_ENCRYPTION", "off ")]));
     }
 }
