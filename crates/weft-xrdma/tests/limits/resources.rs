@@ -1,6 +1,8 @@
 //! The resources that a node uses: descriptors and memory of every kind, and no additional memory while it does not
 //! poll (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND without a receive request would break its channel.
 
+use std::io::{Read, Write};
+
 use weft_units::Duration;
 use weft_xrdma::{DeviceOptions, Node, Options, Pages, Payload};
 
@@ -87,6 +89,23 @@ fn a_listener_without_descriptors_reports_it_pauses_and_accepts_channels_again()
     idle.clear();
     let another = node.connect_and_wait(end.at).expect("there are descriptors again");
     close(&mut node, &[another]);
+}
+
+/// The attacker: a host that connects and sends nothing, or only the beginning of a greeting.
+#[test]
+fn a_greeting_that_does_not_end_is_closed() {
+    let _alone = alone();
+    let end = End::start(&[]);
+    let mut connections = [b"".as_slice(), b"C"].map(|begins| {
+        let mut connection = std::net::TcpStream::connect(end.at).unwrap();
+        connection.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        connection.write_all(begins).unwrap();
+        connection
+    });
+    for connection in &mut connections {
+        let closed = connection.read(&mut [0]).expect("it is closed within 5 s");
+        assert_eq!(closed, 0, "it gets no answer");
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn calls(line: &str) -> Vec<Call<'_>> {
     calls
 }
 
-/// Parses the words after `cargo test`; `None` without a package, or with a placeholder for it.
+/// Parses the words after `cargo test`; `None` without a package, or with a word in capitals for any package.
 fn parse(words: &str) -> Option<Call<'_>> {
     let mut call = Call::default();
     let mut words = words.split_whitespace();
