@@ -1,19 +1,21 @@
-//! Simulator speed: permutation traffic of 2 MB flows in 4 KB packets over non-blocking fat trees,
-//! with the transport as shipped on every host.
+//! Simulator speed: permutation traffic in 4 KB packets over non-blocking fat trees, with the transport as shipped on
+//! every host.
 //!
-//! `cargo bench -p weft-sim --bench permutation -- [priority] [hosts …]`; with `priority`, ports hold queues.
+//! `cargo bench -p weft-sim --bench permutation -- [priority] [hosts …]`; with `priority`, ports hold queues. Without
+//! `hosts` the three fabrics of the reference runs; the larger ones ([`SIZES`]) run if they are named.
 //!
 //! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own processor time, set-up
 //! included, so that other load on the machine has little effect. Each size runs in a process of its own, so that its
-//! peak memory is its own.
+//! peak memory is its own. A second line gives the time of each step and the memory that it leaves allocated.
 
+use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::measure::Distribution;
-use weft_sim::memory::prefer_huge_pages;
+use weft_sim::memory::{allocated_bytes, prefer_huge_pages};
 use weft_sim::port::{Kind, PortConfig};
 use weft_sim::scenario::SourcePorts;
 use weft_sim::workload::{Flows, read_flow_list};
@@ -21,23 +23,58 @@ use weft_sim::world::{World, WorldConfig, base_round_trip};
 use weft_sim::{SimSpan, SimTime};
 use weft_testkit::{figure_row, json};
 use weft_topo::build::FatTree;
+use weft_topo::{Failures, NodeId, Routes};
 use weft_transport::TransportConfig;
 use weft_units::{BitRate, Duration, Seed};
 
-/// Hosts, tiers, link rate in Gb/s: the fabrics of the reference runs.
-const SIZES: [(u32, u32, u64); 3] = [(128, 3, 100), (1024, 3, 200), (8192, 2, 400)];
+/// A fabric and its traffic.
+#[derive(Clone, Copy)]
+struct Size {
+    hosts: u32,
+    tiers: u32,
+    /// Rate of every link, Gb/s.
+    gbps: u64,
+    /// The length of every flow, bytes; `None` reads the flows from the matrix of the reference run.
+    flow: Option<u32>,
+}
+
+/// The fabrics of the reference runs, whose flows have 2 MB, and larger ones. Flows of the largest have half a megabyte,
+/// which is less than a bandwidth-delay product.
+const SIZES: [Size; 6] = [
+    Size { hosts: 128, tiers: 3, gbps: 100, flow: None },
+    Size { hosts: 1024, tiers: 3, gbps: 200, flow: None },
+    Size { hosts: 8192, tiers: 2, gbps: 400, flow: None },
+    Size { hosts: 65_536, tiers: 3, gbps: 400, flow: Some(1_000_000) },
+    Size { hosts: 262_144, tiers: 3, gbps: 400, flow: Some(1_000_000) },
+    Size { hosts: 1_048_576, tiers: 3, gbps: 400, flow: Some(512_000) },
+];
+
+impl Size {
+    /// Returns the flows; unless they are in the repository, a random permutation.
+    fn flows(self) -> Flows {
+        let hosts = self.hosts;
+        if let Some(length) = self.flow {
+            let all = (0..hosts).map(NodeId).collect();
+            return Flows::permutation(all, length, SimTime::EPOCH, Seed(1));
+        }
+        let matrix = format!("data/permutation-{hosts}-2MB.cm.gz");
+        let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join(matrix);
+        Flows::new(read_flow_list(&matrix, hosts).expect("the matrix is in the repository"))
+    }
+}
 
 fn main() -> ExitCode {
     let kind = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(Kind::Fifo);
     let requested: Vec<u32> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     if let [hosts] = requested.as_slice() {
-        return match SIZES.iter().find(|(known, ..)| known == hosts) {
-            Some(&(hosts, tiers, gbps)) => {
-                run(hosts, tiers, gbps, kind);
+        return match SIZES.iter().find(|size| size.hosts == *hosts) {
+            Some(&size) => {
+                run(size, kind);
                 ExitCode::SUCCESS
             }
             None => {
-                eprintln!("no matrix for {hosts} hosts; known: 128, 1024, 8192");
+                let known = SIZES.map(|size| size.hosts.to_string()).join(", ");
+                eprintln!("no fabric of {hosts} hosts; known: {known}");
                 ExitCode::FAILURE
             }
         };
@@ -58,9 +95,12 @@ fn main() -> ExitCode {
         "packets",
         "resent"
     );
-    let sizes = SIZES.iter().map(|(hosts, ..)| *hosts);
+    let is_requested = |size: &&Size| match requested.as_slice() {
+        [] => size.flow.is_none(),
+        some => some.contains(&size.hosts),
+    };
     let program = std::env::current_exe().expect("a benchmark is a program");
-    for hosts in sizes.filter(|hosts| requested.is_empty() || requested.contains(hosts)) {
+    for Size { hosts, .. } in SIZES.iter().filter(is_requested) {
         let status = Command::new(&program).args([kind.name(), &hosts.to_string()]).status();
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
@@ -69,17 +109,55 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The steps of a run so far: processor time and memory of each.
+struct Steps {
+    /// The processor time at the end of the last step, nanoseconds.
+    nanos: u64,
+    /// The bytes allocated then.
+    bytes: usize,
+    /// Each step's name, nanoseconds, and bytes that it left allocated.
+    list: Vec<(&'static str, u64, usize)>,
+}
+
+impl Steps {
+    fn new() -> Self {
+        let (nanos, bytes) = (process_cpu_nanos(), allocated_bytes().unwrap_or(0));
+        Self { nanos, bytes, list: Vec::new() }
+    }
+
+    /// Ends a step.
+    fn end(&mut self, name: &'static str) {
+        let (nanos, bytes) = (process_cpu_nanos(), allocated_bytes().unwrap_or(0));
+        self.list.push((name, nanos - self.nanos, bytes.saturating_sub(self.bytes)));
+        (self.nanos, self.bytes) = (nanos, bytes);
+    }
+}
+
+impl fmt::Display for Steps {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.list.iter().try_for_each(|&(name, nanos, bytes)| {
+            write!(out, "  {name} {:.2} s {:.1} MB", nanos as f64 / 1e9, bytes as f64 / 1e6)
+        })
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
-    let matrix = format!("data/permutation-{hosts}-2MB.cm.gz");
-    let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join(matrix);
-    let flows = read_flow_list(&matrix, hosts).expect("the matrix is in the repository");
-    let started = process_cpu_nanos();
+fn run(size: Size, kind: Kind) {
+    let Size { hosts, tiers, gbps, .. } = size;
     prefer_huge_pages();
+    let flows = size.flows();
+    let started = process_cpu_nanos();
+    let mut steps = Steps::new();
     let rate = BitRate::gbps(gbps).expect("not zero");
     let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
+    steps.end("topology");
+    let routes = Routes::compute(&topology, &Failures::none()).expect("few enough");
+    steps.end("routes");
+    drop(routes);
     let transport = TransportConfig { line_rate: rate, ..TransportConfig::stellar() };
     let base_rtt = base_round_trip(&topology, &transport).expect("connected");
+    steps.end("base round trip");
     let port = PortConfig { kind, ..PortConfig::default() };
     let config = WorldConfig {
         transport: TransportConfig { base_rtt, ..transport },
@@ -96,12 +174,16 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         controller: None,
     };
     let mut world = World::new(topology, config, Seed(1)).expect("valid");
-    world.add_workload(Box::new(Flows::new(flows)));
+    steps.end("world");
+    world.add_workload(Box::new(flows));
     world.start();
+    steps.end("flows");
     let done = world.run(SimTime::from_picos(10_000_000_000));
+    steps.end("run");
     let spent = process_cpu_nanos() - started;
     assert!(done, "every flow finishes within 10 ms");
     report(hosts, &world, spent);
+    println!("{steps}");
     if kind == Kind::Fifo {
         record_row(hosts, spent as f64 / world.network.fabric.packet_hops() as f64);
     }

@@ -243,7 +243,7 @@ impl Header {
         let unless = |holds: bool, found, expected| {
             if holds { Ok(()) } else { Err(field(line, found, expected)) }
         };
-        unless(header.nodes <= TopologyBuilder::MAX_NODES, nodes, "at most 1048576 nodes")?;
+        unless(header.nodes <= TopologyBuilder::MAX_NODES, nodes, "at most 2097152 nodes")?;
         unless(header.links <= TopologyBuilder::MAX_CABLES, links, "at most 4194304 links")?;
         unless(header.switches > 0, switches, "at least 1 switch")?;
         unless(header.switches < header.nodes, switches, "fewer switches than nodes")?;

@@ -3,6 +3,7 @@
 //! This is the converged control plane (BGP or an IGP with ECMP) as a table. It never chooses among
 //! the links of a set: a [`hash`](crate::hash) or a switch model does.
 
+mod areas;
 mod attachments;
 mod search;
 mod steer;
@@ -13,6 +14,7 @@ use alloc::vec::Vec;
 
 use weft_units::prefetch;
 
+use self::areas::Areas;
 use self::attachments::Attachments;
 use self::search::Search;
 use crate::failure::Failures;
@@ -22,9 +24,9 @@ use crate::graph::{LinkId, NodeId, Topology, narrow};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The table would have more than [`Routes::MAX_ENTRIES`] entries.
+    /// The tables would have more than [`Routes::MAX_ENTRIES`] entries, or more than 65,535 areas.
     #[error(
-        "{switches} switches times {groups} destination groups are more than {} route entries",
+        "the routes of {switches} switches to {groups} destination groups take more than {} entries",
         Routes::MAX_ENTRIES
     )]
     TableTooLarge {
@@ -37,29 +39,38 @@ pub enum RouteError {
 
 /// The forwarding tables of all switches, for one set of failures.
 ///
-/// Hosts with the same leaves form a *group* and share their routes, so the table has one `u32`
-/// for each switch and group (96 KiB for 8,192 hosts in two tiers), and equal sets of one switch
-/// are stored once. Groups depend on the live host cables only, as in a fabric that announces host
-/// routes.
+/// Hosts with the same leaves form a *group* and share their routes. Groups whose leaves have the same neighbours form
+/// an *area*: the pod of a fat tree, or all of a leaf-spine network. Beyond those neighbours one route leads to the whole
+/// area, so a switch's row has one entry for each area (256 bytes for 65,536 hosts in three tiers, where one for each
+/// group is 8 KiB), and only the area's own switches have entries for its groups. Equal sets of links of one switch are
+/// stored once. Groups and areas depend on the live cables only, as in a fabric that announces host routes and
+/// summarises them.
 ///
-/// The lookup of a set has no branch, because a processor cannot predict whether a leaf's next packet
-/// goes up or to one of the leaf's own hosts.
+/// The lookup of a set has no branch, because a processor cannot predict whether a leaf's next packet goes up or to one
+/// of the leaf's own hosts.
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: u32,
+    areas: u32,
     groups: u32,
     destinations: Vec<Destination>,
-    /// `switches × groups` offsets into `sets`: of a set or, with [`LOCAL`], of a row of sets.
+    /// Each host's group.
+    group_of: Vec<u32>,
+    /// `switches × areas` offsets into `entries`: of an entry or, with [`SPLIT`], of one for each group of the area.
     table: Vec<u32>,
+    /// Offsets into `sets`: of a set or, with [`LOCAL`], of a row of sets.
+    entries: Vec<u32>,
     /// Each set is its length, stored as a [`LinkId`] so that one cache line holds both, then its links.
     sets: Vec<LinkId>,
     attachments: Attachments,
 }
 
-/// A host's entry for lookups.
+/// A host's fields for lookups.
 #[derive(Clone, Copy, Debug)]
 struct Destination {
-    group: u32,
+    area: u16,
+    /// The position of the host's group in its area.
+    member: u16,
     /// Offset of the host's set in a row of sets, which has one set for each host of the group.
     place: u32,
 }
@@ -68,8 +79,9 @@ struct Destination {
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchRoutes<'a> {
     destinations: &'a [Destination],
-    /// The table's entries by group.
+    /// The table's offsets by area.
     row: &'a [u32],
+    entries: &'a [u32],
     sets: &'a [LinkId],
 }
 
@@ -80,8 +92,8 @@ impl<'a> SwitchRoutes<'a> {
     /// Panics if `destination` is not a host of the topology.
     #[inline(always)] // Called at every hop of a simulation.
     pub fn next_links(&self, destination: NodeId) -> &'a [LinkId] {
-        let Destination { group, place } = self.destinations[destination.index()];
-        let entry = self.row[group as usize];
+        let Destination { area, member, place } = self.destinations[destination.index()];
+        let entry = self.entries[index_of(self.row[usize::from(area)], member)];
         let is_local = entry / LOCAL;
         let start = (entry % LOCAL + place * is_local) as usize;
         let len = self.sets[start].index();
@@ -89,48 +101,65 @@ impl<'a> SwitchRoutes<'a> {
     }
 }
 
+/// The flag of an offset in the table that has an entry for each group of the area.
+const SPLIT: u32 = 1 << 31;
 /// The flag of an entry whose group's hosts are connected to this switch: each has a set of its own.
 const LOCAL: u32 = 1 << 31;
+
+/// Returns the index in `entries` of an area's group, from the area's offset in a switch's row.
+#[inline(always)]
+fn index_of(offset: u32, member: u16) -> usize {
+    (offset % SPLIT + u32::from(member) * (offset / SPLIT)) as usize
+}
+
 /// Number of table entries in a cache line.
 const ENTRIES_PER_LINE: usize = 16;
 /// Maximum number of cache lines that [`Routes::prefetch`] fetches.
 const MAX_LINES: usize = 16;
-/// Offset of the first set of the pool, which is empty: there is no route.
+/// The first entry, whose set is empty: there is no route.
 const UNREACHABLE: u32 = 0;
 
 impl Routes {
-    /// Maximum number of table entries, which take 512 MiB. A three-tier fat tree of 131,072 hosts has
-    /// 26 million.
+    /// Maximum number of entries of all tables together, which take 512 MiB. A three-tier fat tree of 1,048,576 hosts
+    /// has 7 million.
     pub const MAX_ENTRIES: u64 = 1 << 27;
 
     /// Computes the shortest paths over the nodes and cables that are up.
     ///
     /// # Errors
-    /// Returns `TableTooLarge` if switches times destination groups exceed [`Self::MAX_ENTRIES`].
+    /// Returns `TableTooLarge` if the entries exceed [`Self::MAX_ENTRIES`] or a limit on areas.
     pub fn compute(topology: &Topology, failures: &Failures) -> Result<Self, RouteError> {
         let attachments = Attachments::new(topology, failures);
         let (group_of, leaves_of_group) = attachments.groups();
         let (switches, groups) = (topology.switches(), narrow(leaves_of_group.len()));
-        if u64::from(switches) * u64::from(groups) > Self::MAX_ENTRIES {
+        let mut search = Search::new(topology, failures);
+        let Areas { list: areas, of_group } = Areas::new(&leaves_of_group, &search);
+        let whole = u64::from(switches) * areas.len() as u64;
+        let entries = whole + areas.iter().map(|area| area.entries(&leaves_of_group)).sum::<u64>();
+        if entries > Self::MAX_ENTRIES || areas.len() > usize::from(u16::MAX) {
             return Err(RouteError::TableTooLarge { switches, groups });
         }
-        let (destinations, hosts_of_group) = attachments.destinations(group_of, groups);
-        let mut search = Search::new(topology, failures);
-        let mut table = vec![UNREACHABLE; switches as usize * groups as usize];
-        for (group, leaves) in leaves_of_group.iter().enumerate() {
-            search.run(leaves, |switch, entry| {
-                table[switch as usize * groups as usize + group] = entry;
+        let (destinations, hosts_of_group) = attachments.destinations(&group_of, &of_group);
+        let mut table = vec![UNREACHABLE; switches as usize * areas.len()];
+        for (index, area) in areas.iter().enumerate() {
+            let at = |switch: u32| switch as usize * areas.len() + index;
+            search.run(&leaves_of_group[area.groups[0] as usize], |switch, entry| {
+                table[at(switch)] = entry;
             });
-            for &leaf in leaves {
-                let cables = |&host| attachments.to_host(leaf, host);
-                let row = search
-                    .sets
-                    .add_row(hosts_of_group[group].iter().map(cables), attachments.max_cables);
-                table[(leaf.0 - topology.hosts()) as usize * groups as usize + group] = LOCAL | row;
+            search.split(area, &leaves_of_group, |switch, offset| table[at(switch)] = offset);
+            for (member, &group) in (0..).zip(&area.groups) {
+                let hosts = &hosts_of_group[group as usize];
+                for &leaf in &leaves_of_group[group as usize] {
+                    let cables = hosts.iter().map(|&host| attachments.to_host(leaf, host));
+                    let row = search.sets.add_row(cables, attachments.max_cables);
+                    let offset = table[at(leaf.0 - topology.hosts())];
+                    search.sets.entries[index_of(offset, member)] = LOCAL | row;
+                }
             }
         }
-        let sets = search.sets.pool;
-        Ok(Self { hosts: topology.hosts(), groups, destinations, table, sets, attachments })
+        let search::Sets { pool: sets, entries, .. } = search.sets;
+        let (hosts, areas) = (topology.hosts(), narrow(areas.len()));
+        Ok(Self { hosts, areas, groups, destinations, group_of, table, entries, sets, attachments })
     }
 
     /// Returns the links on which `switch` sends a packet for `destination`, in port order: the
@@ -149,9 +178,15 @@ impl Routes {
     /// Panics if `switch` is not a switch of the topology.
     #[inline(always)]
     pub fn at(&self, switch: NodeId) -> SwitchRoutes<'_> {
-        let groups = self.groups as usize;
-        let row = &self.table[(switch.0 - self.hosts) as usize * groups..][..groups];
-        SwitchRoutes { destinations: &self.destinations, row, sets: &self.sets }
+        let Self { destinations, entries, sets, .. } = self;
+        SwitchRoutes { destinations, row: self.row(switch), entries, sets }
+    }
+
+    /// Returns a switch's offsets by area.
+    #[inline(always)]
+    fn row(&self, switch: NodeId) -> &[u32] {
+        let areas = self.areas as usize;
+        &self.table[(switch.0 - self.hosts) as usize * areas..][..areas]
     }
 
     /// Returns the number of `destination`'s group, whose hosts share their routes.
@@ -160,15 +195,13 @@ impl Routes {
     /// Panics if `destination` is not a host of the topology.
     #[inline]
     pub fn group(&self, destination: NodeId) -> u32 {
-        self.destinations[destination.index()].group
+        self.group_of[destination.index()]
     }
 
-    /// Prefetches the table entries that [`Self::next_links`] reads for `switch`.
+    /// Prefetches the table's offsets that [`Self::next_links`] reads for `switch`.
     #[inline]
     pub fn prefetch(&self, switch: NodeId) {
-        let groups = self.groups as usize;
-        let row = &self.table[(switch.0 - self.hosts) as usize * groups..][..groups];
-        row.chunks(ENTRIES_PER_LINE).take(MAX_LINES).for_each(prefetch);
+        self.row(switch).chunks(ENTRIES_PER_LINE).take(MAX_LINES).for_each(prefetch);
     }
 
     /// Returns the links on which `source` can send a packet that reaches `destination`: its ports in

@@ -76,7 +76,7 @@ fn an_error_names_its_line_the_text_found_and_the_text_expected() {
         ("4 2\n", "line 1: found 2 fields, expected <nodes> <switches> <links>"),
         ("4 two 3\n", "line 1: found \"two\", expected a number of switches"),
         ("-4 2 3\n", "line 1: found \"-4\", expected a number of nodes"),
-        ("4294967295 2 3\n", "line 1: found \"4294967295\", expected at most 1048576 nodes"),
+        ("4294967295 2 3\n", "line 1: found \"4294967295\", expected at most 2097152 nodes"),
         ("4 2 4294967295\n", "line 1: found \"4294967295\", expected at most 4194304 links"),
         ("4 0 3\n", "line 1: found \"0\", expected at least 1 switch"),
         ("4 4 3\n", "line 1: found \"4\", expected fewer switches than nodes"),

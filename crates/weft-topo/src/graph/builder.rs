@@ -19,8 +19,8 @@ pub struct TopologyBuilder {
 }
 
 impl TopologyBuilder {
-    /// Maximum number of nodes, eight times that of the largest network that is planned with Weft.
-    pub const MAX_NODES: u32 = 1 << 20;
+    /// Maximum number of nodes: a million hosts and their switches.
+    pub const MAX_NODES: u32 = 1 << 21;
     /// Maximum number of cables, which take 128 MiB.
     pub const MAX_CABLES: u32 = 1 << 22;
     /// Maximum rate of a cable, 100 Tb/s: the sum of a node's rates cannot overflow, and the time to

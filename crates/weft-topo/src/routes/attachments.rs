@@ -58,17 +58,20 @@ impl Attachments {
         &self.down[range][start..start + len]
     }
 
-    /// Returns each host's entry for lookups, and each group's hosts.
+    /// Returns each host's fields for lookups, and each group's hosts; `of_group` is each group's area and its position
+    /// there.
     pub(super) fn destinations(
         &self,
-        group_of: Vec<u32>,
-        groups: u32,
+        group_of: &[u32],
+        of_group: &[(u16, u16)],
     ) -> (Vec<Destination>, Vec<Vec<NodeId>>) {
-        let mut hosts_of_group = vec![Vec::new(); groups as usize];
-        let destination = |(host, group): (u32, u32)| {
+        let mut hosts_of_group = vec![Vec::new(); of_group.len()];
+        let destination = |(host, &group): (u32, &u32)| {
             let hosts = &mut hosts_of_group[group as usize];
             hosts.push(NodeId(host));
-            Destination { group, place: narrow(hosts.len() - 1) * (1 + self.max_cables) }
+            let (area, member) = of_group[group as usize];
+            let place = narrow(hosts.len() - 1) * (1 + self.max_cables);
+            Destination { area, member, place }
         };
         let destinations = (0..).zip(group_of).map(destination).collect();
         (destinations, hosts_of_group)

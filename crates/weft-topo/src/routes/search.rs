@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use weft_units::Fnv1a;
 
+use super::areas::Area;
+use super::{SPLIT, UNREACHABLE};
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
@@ -49,7 +51,18 @@ impl Search {
         }
     }
 
-    /// Calls `enter` with each switch other than `leaves` that reaches one of them, and its table entry.
+    /// Returns a switch's number among the switches.
+    pub(super) fn number(&self, switch: NodeId) -> u32 {
+        switch.0 - self.hosts
+    }
+
+    /// Returns a switch's neighbours and the links to them, in port order.
+    pub(super) fn neighbours(&self, switch: u32) -> &[(u32, LinkId)] {
+        let (first, end) = (self.first[switch as usize], self.first[switch as usize + 1]);
+        &self.neighbours[first as usize..end as usize]
+    }
+
+    /// Calls `enter` with each switch other than `leaves` that reaches one of them, and the index of its entry.
     pub(super) fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
         self.distance.fill(UNVISITED);
         for leaf in leaves {
@@ -80,16 +93,58 @@ impl Search {
     }
 }
 
-/// A pool of sets of links, each stored once.
+impl Search {
+    /// Calls `enter` with each leaf of an area and each of their neighbours, and the offset of its entries for the
+    /// area's groups. A leaf's entries for its own groups are left for the caller.
+    pub(super) fn split(
+        &mut self,
+        area: &Area,
+        leaves_of_group: &[Vec<NodeId>],
+        mut enter: impl FnMut(u32, u32),
+    ) {
+        let groups = || area.groups.iter().map(|&group| &leaves_of_group[group as usize]);
+        let mut members_of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (member, leaves) in groups().enumerate() {
+            for &leaf in leaves {
+                members_of.entry(self.number(leaf)).or_default().push(member);
+            }
+        }
+        let mut links = vec![Vec::new(); area.groups.len()];
+        for &switch in &area.neighbours {
+            for &(neighbour, link) in self.neighbours(switch) {
+                for &member in members_of.get(&neighbour).into_iter().flatten() {
+                    links[member].push(link);
+                }
+            }
+            let entries: Vec<_> =
+                links.iter().map(|links| self.sets.intern(switch, links)).collect();
+            enter(switch, SPLIT | self.sets.add_entries(entries));
+            links.iter_mut().for_each(Vec::clear);
+        }
+        // From a leaf to another group of its area, every neighbour is a next hop.
+        for &leaf in members_of.keys() {
+            self.next_hops.clear();
+            let range = self.first[leaf as usize] as usize..self.first[leaf as usize + 1] as usize;
+            self.next_hops.extend(self.neighbours[range].iter().map(|&(_, link)| link));
+            let up = self.sets.intern(leaf, &self.next_hops);
+            enter(leaf, SPLIT | self.sets.add_entries(vec![up; area.groups.len()]));
+        }
+    }
+}
+
+/// A pool of sets of links, each stored once, and the entries that name them.
 pub(super) struct Sets {
     pub(super) pool: Vec<LinkId>,
-    /// The offset in `pool` of each switch's sets, by switch, then by fingerprint.
+    /// Offsets in `pool`.
+    pub(super) entries: Vec<u32>,
+    /// The index in `entries` of each switch's sets, by switch, then by fingerprint.
     known: Vec<BTreeMap<u64, u32>>,
 }
 
 impl Sets {
     fn new(switches: usize) -> Self {
-        Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
+        let (pool, entries) = (vec![LinkId(0)], vec![UNREACHABLE]);
+        Self { pool, entries, known: vec![BTreeMap::new(); switches] }
     }
 
     /// Adds sets of at most `max_len` links, each in a slot of `1 + max_len` entries, and returns the offset of the
@@ -108,22 +163,33 @@ impl Sets {
         narrow(start)
     }
 
+    /// Adds copies of entries, and returns the index of the first.
+    fn add_entries(&mut self, entries: Vec<u32>) -> u32 {
+        let start = narrow(self.entries.len());
+        let copies = entries.into_iter().map(|entry| self.entries[entry as usize]);
+        let copies: Vec<_> = copies.collect();
+        self.entries.extend(copies);
+        start
+    }
+
+    /// Returns the index of the entry for a switch's set of links.
     fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
         // The fingerprint is FNV-1a. A set whose fingerprint another set has gets the next free number.
         let mut fingerprint = Fnv1a::new().with(links.iter().map(|link| link.0)).finish();
         let known = &mut self.known[switch as usize];
-        while let Some(&start) = known.get(&fingerprint) {
-            let stored = start as usize;
+        while let Some(&entry) = known.get(&fingerprint) {
+            let stored = self.entries[entry as usize] as usize;
             let len = self.pool[stored].index();
             if self.pool[stored + 1..=stored + len] == *links {
-                return start;
+                return entry;
             }
             fingerprint = fingerprint.wrapping_add(1);
         }
-        let start = narrow(self.pool.len());
-        known.insert(fingerprint, start);
+        let entry = narrow(self.entries.len());
+        known.insert(fingerprint, entry);
+        self.entries.push(narrow(self.pool.len()));
         self.pool.push(LinkId(narrow(links.len())));
         self.pool.extend_from_slice(links);
-        start
+        entry
     }
 }

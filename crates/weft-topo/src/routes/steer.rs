@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Routes, UNREACHABLE};
+use super::{Routes, index_of};
 use crate::graph::{LinkId, NodeId, narrow};
 
 impl Routes {
@@ -15,31 +15,38 @@ impl Routes {
     /// empty.
     pub fn install_host_route(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
         assert!(!links.is_empty(), "a route has a next hop");
-        let group = self.single_host_group(destination);
-        let start = narrow(self.sets.len());
+        let area = self.single_host_area(destination);
+        let (set, entry) = (narrow(self.sets.len()), narrow(self.entries.len()));
         self.sets.push(LinkId(narrow(links.len())));
         self.sets.extend_from_slice(links);
-        let row = (switch.0 - self.hosts) as usize * self.groups as usize;
-        self.table[row + group as usize] = start;
+        self.entries.push(set);
+        let row = (switch.0 - self.hosts) as usize * self.areas as usize;
+        self.table[row + usize::from(area)] = entry;
     }
 
-    /// Returns a group that has only this host: the host's group, or a new one with the same routes.
-    fn single_host_group(&mut self, host: NodeId) -> u32 {
-        let old = self.group(host);
-        let hosts = || self.destinations.iter().filter(|other| other.group == old);
-        if hosts().nth(1).is_none() {
-            return old;
+    /// Returns an area that has only this host: the host's area, or a new one with the same routes. The host's group
+    /// has only this host then.
+    fn single_host_area(&mut self, host: NodeId) -> u16 {
+        let old = self.destinations[host.index()];
+        if self.destinations.iter().filter(|other| other.area == old.area).nth(1).is_none() {
+            return old.area;
         }
-        let (before, new) = (self.groups as usize, self.groups);
+        let group = self.group(host);
+        if self.group_of.iter().filter(|&&other| other == group).nth(1).is_some() {
+            self.group_of[host.index()] = self.groups;
+            self.groups += 1;
+        }
+        let (before, new) = (self.areas as usize, self.areas);
         let mut table = Vec::with_capacity(self.table.len() / before * (before + 1));
         for row in self.table.chunks(before) {
             table.extend_from_slice(row);
-            table.push(row.get(old as usize).copied().unwrap_or(UNREACHABLE));
+            table.push(narrow(index_of(row[usize::from(old.area)], old.member)));
         }
-        (self.table, self.groups) = (table, new + 1);
+        (self.table, self.areas) = (table, new + 1);
         // At a switch with the group's hosts, the host keeps its place in their row of sets.
-        self.destinations[host.index()].group = new;
-        new
+        let area = u16::try_from(new).expect("fewer than 65,536 areas and hosts with routes");
+        self.destinations[host.index()].area = area;
+        area
     }
 }
 

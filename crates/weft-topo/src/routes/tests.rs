@@ -245,3 +245,17 @@ fn a_table_past_the_limit_is_refused_before_it_is_allocated() {
     let error = Routes::compute(&star.build().unwrap(), &Failures::none()).unwrap_err();
     assert_eq!(error, RouteError::TableTooLarge { switches: 11_601, groups: 11_600 });
 }
+
+#[test]
+fn the_pods_of_a_fat_tree_and_a_whole_leaf_spine_network_are_areas() {
+    let tree = FatTree { hosts: 128, ..Default::default() }.build().unwrap();
+    let mut failures = Failures::none();
+    assert_eq!(routes(&tree, &failures).areas, 8);
+    // A leaf that has lost an uplink is an area of its own.
+    let uplink = tree.ports(tree.switch_ids().next().unwrap()).iter();
+    let uplink = uplink.copied().find(|&link| !tree.is_host(tree.link(link).to)).unwrap();
+    failures.fail_link(uplink);
+    assert_eq!(routes(&tree, &failures).areas, 9);
+    let plane = LeafSpine { leaves: 6, spines: 3, ..Default::default() }.build().unwrap();
+    assert_eq!(routes(&plane, &Failures::none()).areas, 1);
+}
