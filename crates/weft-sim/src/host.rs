@@ -1,6 +1,7 @@
 //! A simulated host: an engine, exactly as shipped, and its ports.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weft_seal::Seals;
 use weft_topo::{LinkId, NodeId, Topology};
@@ -61,7 +62,8 @@ pub struct Host {
 #[derive(Debug)]
 struct Origin {
     id: NodeId,
-    transport: TransportConfig,
+    /// The configuration of all hosts' engines.
+    transport: Arc<TransportConfig>,
     stack: Option<StackConfig>,
     /// `true` if its connections send from the same ports.
     shares_ports: bool,
@@ -73,7 +75,7 @@ impl Origin {
     fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         let seed = self.seed.child("engine", self.restarts);
         let endpoint =
-            Endpoint::new(endpoint_config(&self.transport), seed, Secret::from_seed(seed))?;
+            Endpoint::new(endpoint_config(self.transport.clone()), seed, Secret::from_seed(seed))?;
         let endpoint = if self.shares_ports { endpoint.with_shared_ports(1) } else { endpoint };
         let is_sealed = matches!(self.stack, Some(StackConfig::Sealed(_)));
         Ok(if is_sealed { endpoint.with_ended() } else { endpoint })
@@ -82,7 +84,7 @@ impl Origin {
     fn stack(&self) -> Result<Option<Box<Stack>>, ConfigError> {
         let Some(stack) = &self.stack else { return Ok(None) };
         let seed = self.seed.child(stack.name(), self.restarts);
-        let endpoint = endpoint_config(&self.transport);
+        let endpoint = endpoint_config(TransportConfig::clone(&self.transport));
         stack.build(self.id, endpoint, self.shares_ports, seed).map(|own| Some(Box::new(own)))
     }
 }
@@ -91,7 +93,7 @@ impl Origin {
 const MAX_CONNECTIONS: u32 = 1 << 20;
 
 impl Host {
-    /// Returns a host with no connections.
+    /// Returns a host with no connections; `transport` is the configuration of all hosts' engines.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -99,10 +101,11 @@ impl Host {
         id: NodeId,
         ports: Vec<Port>,
         config: &WorldConfig,
+        transport: Arc<TransportConfig>,
         seed: Seed,
     ) -> Result<Self, ConfigError> {
         let seed = seed.child("host", u64::from(id.0));
-        let (transport, stack) = (config.transport.clone(), config.stack.clone());
+        let stack = config.stack.clone();
         let shares_ports = config.source_ports == SourcePorts::Shared;
         let origin = Origin { id, transport, stack, shares_ports, seed, restarts: 0 };
         Ok(Self {
@@ -177,16 +180,17 @@ pub(crate) fn new_host(
     topology: &Topology,
     id: NodeId,
     config: &WorldConfig,
+    transport: &Arc<TransportConfig>,
     seed: Seed,
 ) -> Result<Host, ConfigError> {
-    let frame = largest_frame(&config.transport);
+    let frame = largest_frame(transport);
     let ports = topology.ports(id).iter().map(|&link| {
         let pace = Pace::new(topology.link(link).rate);
         let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
         let ahead = SimSpan::from_picos(ahead);
         Port { link, last_arrival: SimTime::EPOCH, ahead }
     });
-    let mut host = Host::new(id, ports.collect(), config, seed)?;
+    let mut host = Host::new(id, ports.collect(), config, transport.clone(), seed)?;
     if let Some(bus) = &config.pcie {
         host.attach(bus);
     }
@@ -194,9 +198,9 @@ pub(crate) fn new_host(
 }
 
 /// Returns the configuration of a host's engine.
-fn endpoint_config(transport: &TransportConfig) -> EndpointConfig {
+fn endpoint_config<T>(transport: T) -> EndpointConfig<T> {
     EndpointConfig {
-        transport: transport.clone(),
+        transport,
         receive_port: RECEIVE_PORT,
         thread_id: 0,
         accept: true,

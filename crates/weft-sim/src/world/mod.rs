@@ -6,6 +6,7 @@
 //! after either, packets are taken from the engine while a port has room.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weft_plan::ports::PlanError;
 use weft_topo::{LinkId, NodeId, Topology};
@@ -112,7 +113,9 @@ impl World {
     /// The transport's configuration is out of its range, the topology cannot be routed, or the ports or the controller
     /// do not fit.
     pub fn new(topology: Topology, config: WorldConfig, seed: Seed) -> Result<Self, BuildError> {
-        let hosts = topology.host_ids().map(|id| new_host(&topology, id, &config, seed));
+        let transport = Arc::new(config.transport.clone());
+        let hosts =
+            topology.host_ids().map(|id| new_host(&topology, id, &config, &transport, seed));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let side_of = side_of(&topology);
         let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };

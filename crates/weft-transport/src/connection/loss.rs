@@ -70,7 +70,7 @@ impl Sender {
     /// Returns the timeout of a first transmission. While few packets are unacknowledged no NACK may come, so IRN's
     /// timeout is shorter.
     fn first_timeout(&self, shared: &Shared) -> Duration {
-        let TransportConfig { retransmission, recovery, ack_delay, .. } = &shared.config;
+        let TransportConfig { retransmission, recovery, ack_delay, .. } = &*shared.config;
         let few_unacked = self.next.wrapping_sub(self.base) <= LOW_RTO_PACKETS;
         let low = (recovery.kind == Kind::Irn && few_unacked).then_some(recovery.rto_low);
         self.round_trip.timeout(low.unwrap_or(retransmission.rto_min), retransmission, *ack_delay)

@@ -5,6 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use weft_units::{Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
@@ -54,7 +55,7 @@ pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, PeerRequest, VERSION
 /// The state shared by all connections of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: TransportConfig,
+    pub(crate) config: Arc<TransportConfig>,
     pub(crate) identity: Identity,
     pub(crate) send_pool: Pool<SentPacket>,
     pub(crate) recv_pool: Pool<ReceivedPacket>,
@@ -68,7 +69,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: TransportConfig, identity: Identity, seed: Seed) -> Self {
+    pub(crate) fn new(config: Arc<TransportConfig>, identity: Identity, seed: Seed) -> Self {
         Self {
             config,
             identity,

@@ -1,9 +1,11 @@
 //! One host's end of every connection: dispatches packets to connections, sets connections up and tears them down, and
 //! schedules those that have something to send in round-robin order.
 
+use core::borrow::Borrow;
 use core::net::SocketAddr;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 
 use weft_units::{Instant, Seed, prefetch};
 use weft_wire::Packet;
@@ -42,9 +44,10 @@ mod transmit;
 
 /// The configuration of an endpoint.
 #[derive(Clone, Debug)]
-pub struct EndpointConfig {
-    /// The configuration of its connections.
-    pub transport: TransportConfig,
+pub struct EndpointConfig<T = TransportConfig> {
+    /// The configuration of its connections: a [`TransportConfig`], or an [`Arc`] of one, which an owner of many
+    /// endpoints lets all of them share.
+    pub transport: T,
     /// The UDP port on which this endpoint receives; peers send there.
     pub receive_port: u16,
     /// This endpoint's thread number, sent to peers during set-up (BIFROST, section 5.2).
@@ -103,8 +106,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConfigError`] for the first field of the configuration that is out of its range.
-    pub fn new(config: EndpointConfig, seed: Seed, secret: Secret) -> Result<Self, ConfigError> {
-        config.transport.validate()?;
+    pub fn new<T: Into<Arc<TransportConfig>>>(
+        config: EndpointConfig<T>,
+        seed: Seed,
+        secret: Secret,
+    ) -> Result<Self, ConfigError> {
+        let transport = config.transport.into();
+        transport.validate()?;
         let limit = config.max_connections;
         if !(1..=MAX_CONNECTIONS).contains(&limit) {
             let expected = "1 to 16777216";
@@ -112,7 +120,7 @@ impl Endpoint {
         }
         let identity = Identity { receive_port: config.receive_port, thread_id: config.thread_id };
         Ok(Self {
-            shared: Shared::new(config.transport, identity, seed),
+            shared: Shared::new(transport, identity, seed),
             connections: Connections::new(limit, secret),
             by_peer: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -288,8 +296,9 @@ impl Endpoint {
     /// next one. Changes nothing: an owner of many endpoints calls it for one that it will serve soon, one
     /// [`PrefetchStage`] at a time with other work between, to hide memory latency.
     #[inline]
-    pub fn prefetch<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: PrefetchStage) {
+    pub fn prefetch(&self, packets: impl Iterator<Item: Borrow<Packet>>, step: PrefetchStage) {
         for packet in packets {
+            let packet = packet.borrow();
             let cid = match packet {
                 Packet::Data(header, _) => header.destination_cid,
                 Packet::Ack(header) => header.destination_cid,
