@@ -34,9 +34,14 @@ fn main() {
     let small: Vec<_> = (0..1_000).map(|_| black_box(Box::new([0u8; 1_500]))).collect();
     let long = black_box(vec![1u8; 20 << 20]);
     let last = &long[long.len() - 1];
-    for address in
-        [small[999].as_ptr().addr(), long.as_ptr().addr(), std::ptr::from_ref(last).addr()]
-    {
+    // Address space that is used after gigabytes of others.
+    let far: Vec<_> = (0..100).map(|_| black_box(Vec::<u8>::with_capacity(16 << 20))).collect();
+    for address in [
+        small[999].as_ptr().addr(),
+        long.as_ptr().addr(),
+        std::ptr::from_ref(last).addr(),
+        far[99].as_ptr().addr(),
+    ] {
         let flags = flags_of_mapping(address).expect("the heap is mapped");
         assert!(flags.split(' ').any(|flag| flag == "hg"), "{address:x} has{flags}, not hg");
     }

@@ -37,6 +37,8 @@ const MIN_WINDOWS: usize = 64;
 const MAX_WINDOWS: usize = 512;
 /// Number of events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
+/// Number of chunks for each node for which address space is reserved, so that the array is rarely copied when it grows.
+const CHUNKS_PER_NODE: usize = 32;
 /// The index that ends a list, and the end of an empty one. The first chunk is never used.
 const NONE: u32 = 0;
 /// Maximum length of a window: a longer one saves nothing more, and its events would exceed the processor's cache.
@@ -136,6 +138,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let windows = LISTS / side_of.len().max(1);
         let windows = (windows.next_power_of_two() / 2).clamp(MIN_WINDOWS, MAX_WINDOWS);
         let sides = 1 + u64::from(side_of.contains(&1));
+        let mut chunks = Vec::with_capacity(CHUNKS_PER_NODE * side_of.len());
+        chunks.push(Chunk::default());
         let side = |_| Side {
             busy: vec![Vec::new(); windows],
             occupied: vec![0; windows / 64],
@@ -149,7 +153,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             ends: vec![NONE; windows * side_of.len()],
             sides: (0..sides).map(side).collect(),
             side_of,
-            chunks: vec![Chunk::default()],
+            chunks,
             before: vec![NONE],
             free: NONE,
             far: BinaryHeap::new(),
