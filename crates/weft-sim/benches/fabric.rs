@@ -98,7 +98,7 @@ impl World {
     }
 
     fn arrive(&mut self, now: SimTime, hop: Hop) {
-        let slot = *self.fabric.packets.get(hop.packet());
+        let slot = self.fabric.packets.get(hop.packet());
         self.fabric.packets.remove(hop.packet());
         self.fabric.counters.delivered += 1;
         if slot.payload_len > 0 {
@@ -132,7 +132,7 @@ impl World {
             integrity: Integrity::Sound,
             packet,
         };
-        let packet = self.fabric.packets.insert(slot);
+        let packet = self.fabric.packets.insert(&slot);
         let hash = self.fabric.hash().base(&nic::five_tuple(from, to, port));
         let hop = Hop::new(packet, from, to, hash, payload_len + 78);
         let link = self.fabric.topology.ports(from)[0];

@@ -364,11 +364,12 @@ impl Fabric {
         let Some(impairment) = self.impairments.get_mut(&hop.link()) else {
             return events.schedule_arrival(arrival, hop);
         };
-        let slot = self.packets.get_mut(hop.packet());
-        let sent = *slot;
+        let sent = self.packets.get(hop.packet());
+        let mut slot = sent;
         let datagram = self.datagrams.get_mut(hop.packet());
         let sent_datagram = datagram.as_deref().cloned();
-        let outcome = impairment.apply(slot, datagram, hop.destination());
+        let outcome = impairment.apply(&mut slot, datagram, hop.destination());
+        self.packets.set(hop.packet(), &slot);
         let Outcome { lost, delay, copy, forged, attacked } = outcome;
         let has_attacker = impairment.rates.attack != Chance::default();
         self.counters.forged += u64::from(forged);
@@ -378,7 +379,7 @@ impl Fabric {
         events.schedule_arrival(arrival + delay, hop);
         if let Some(late) = copy {
             self.counters.duplicated += 1;
-            let packet = self.packets.insert(sent);
+            let packet = self.packets.insert(&sent);
             self.labels.copy(hop.packet(), packet);
             self.payloads.copy(hop.packet(), packet);
             if let Some(datagram) = sent_datagram {

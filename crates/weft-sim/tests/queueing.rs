@@ -56,7 +56,7 @@ fn mean_wait(kind: Kind, arrivals: &[SimTime]) -> f64 {
     let mut fabric = Fabric::new(topology, &config, Seed(1)).unwrap();
     let mut events = Events::new(fabric.lookahead(), vec![0; nodes]);
     for &at in arrivals {
-        let packet = fabric.packets.insert(PacketSlot::default());
+        let packet = fabric.packets.insert(&PacketSlot::default());
         let hop = Hop::new(packet, source, sink, 0, SIZE).on(up, leaf, 0);
         events.schedule_arrival(at, hop);
     }

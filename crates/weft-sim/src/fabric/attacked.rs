@@ -41,7 +41,7 @@ impl Fabric {
                 .expect("at most 64 bytes longer than an observed datagram");
             let slot =
                 PacketSlot { source, source_port, payload_len: len, ..PacketSlot::default() };
-            let packet = self.packets.insert(slot);
+            let packet = self.packets.insert(&slot);
             *self.datagrams.of(packet) = bytes;
             let hash = self.hash.base(&nic::five_tuple(source, destination, source_port));
             let size = FRAME_OVERHEAD + len;

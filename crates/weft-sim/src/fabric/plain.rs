@@ -108,7 +108,7 @@ mod tests {
             let among = if rng.chance(1, 2) { 8 } else { fabric.hosts.into() };
             let destination = NodeId(u32::try_from(rng.below(among)).unwrap());
             let size = u16::try_from(64 + rng.below(4_000)).unwrap();
-            let slot = fabric.packets.insert(PacketSlot::default());
+            let slot = fabric.packets.insert(&PacketSlot::default());
             let hop = Hop::new(slot, source, destination, rng.next_u32(), size);
             let (up, at) = (
                 fabric.topology.ports(source)[0],

@@ -77,7 +77,7 @@ impl Fabric {
     fn control_packet(&mut self, at: NodeId, to: NodeId, slot: PacketSlot, label: Label) -> Hop {
         self.counters.control_sent += 1;
         let tuple = nic::five_tuple(slot.source, to, slot.source_port);
-        let packet = self.packets.insert(slot);
+        let packet = self.packets.insert(&slot);
         self.labels.set(packet, label);
         self.datagrams.clear(packet);
         let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();

@@ -113,7 +113,7 @@ impl Bench {
         let slot = PacketSlot { source: from, source_port: port, ..PacketSlot::default() };
         let hash = super::fabric_hash(&self.config).base(&nic::five_tuple(from, to, port));
         let leaf = self.leaf_of(from.0);
-        Hop::new(self.packets.insert(slot), leaf, to, hash, 1048)
+        Hop::new(self.packets.insert(&slot), leaf, to, hash, 1048)
     }
 
     pub(super) fn service(&mut self, now: SimTime, hop: Hop) -> Fate {
@@ -147,7 +147,7 @@ impl Bench {
             panic!("{command:?} emits nothing")
         };
         let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
-        let packet = self.packets.insert(slot);
+        let packet = self.packets.insert(&slot);
         self.labels.set(packet, label);
         let leaf = self.leaf_of(destination.0);
         Hop::new(packet, leaf, destination, 0, 64).as_control().past_switch()

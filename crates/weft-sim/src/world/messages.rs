@@ -7,8 +7,8 @@ use weft_transport::{Departure, Payload};
 
 use super::Network;
 use crate::messenger::{Messenger, MessengerEvent};
-use crate::packet::{Hop, PacketRef, PacketSlot};
-use crate::payload::PacketPayloads;
+use crate::packet::{Hop, PacketSlot};
+use crate::payload::PacketPayload;
 use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Notice};
 
@@ -42,12 +42,12 @@ impl Network {
         let messenger = host.stack.as_deref_mut().and_then(Stack::messenger_mut);
         let messenger = messenger.expect("checked by the caller");
         let rnic = messenger.context.verbs_mut();
-        let packet = &fabric.packets.get(hop.packet()).packet;
+        let packet = fabric.packets.get(hop.packet()).packet;
         let payload = fabric.payloads.of(hop.packet());
         // A packet with undetected damage may announce a header that it was sent without.
         let rdma = payload.rdma.as_ref().filter(|_| packet.announces_rdma());
         let before = rnic.received_bytes();
-        rnic.handle_packet(now, arrival, packet, rdma, &payload.bytes);
+        rnic.handle_packet(now, arrival, &packet, rdma, &payload.bytes);
         host.received_bytes += rnic.received_bytes() - before;
         fabric.packets.remove(hop.packet());
         self.service_messenger(hop.node());
@@ -95,6 +95,7 @@ impl Network {
     /// Takes packets from the device while the ports have room, and sets the deadline.
     pub(super) fn pull_from_messenger(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
+        let mut slot = PacketSlot::default();
         loop {
             if let Some(at) = self.full_until(node) {
                 self.wait_for_room(node, at);
@@ -106,14 +107,14 @@ impl Network {
             let messenger = stack.and_then(Stack::messenger_mut).expect("the caller's");
             let mut departure = None;
             messenger.context.verbs_mut().poll_transmit(now, |transmit, payload| {
-                let slot = fabric.packets.get_mut(packet);
-                departure = Some(load(transmit, payload, packet, slot, &mut fabric.payloads));
+                let contents = fabric.payloads.of(packet);
+                departure = Some(load(transmit, payload, &mut slot, contents));
             });
             let Some(departure) = departure else {
                 self.fabric.packets.remove(packet);
                 break;
             };
-            self.put_on_wire(node, packet, &departure);
+            self.put_on_wire(node, packet, &mut slot, &departure);
         }
         self.rearm_messenger(node);
     }
@@ -134,12 +135,10 @@ impl Network {
 fn load(
     transmit: &Transmit,
     payload: &[u8],
-    packet: PacketRef,
     slot: &mut PacketSlot,
-    payloads: &mut PacketPayloads,
+    contents: &mut PacketPayload,
 ) -> Departure {
     slot.packet = transmit.packet;
-    let contents = payloads.of(packet);
     contents.rdma = transmit.rdma;
     contents.bytes.clear();
     contents.bytes.extend_from_slice(payload);

@@ -6,7 +6,7 @@ use weft_transport::Arrival;
 
 use super::Network;
 use crate::overlay::{Vtep, VtepEvent};
-use crate::packet::Hop;
+use crate::packet::{Hop, PacketSlot};
 use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageId, Notice, Side};
 
@@ -43,8 +43,8 @@ impl Network {
         let now = self.now.engine_clock();
         let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
         let vtep = host.stack.as_deref_mut().and_then(Stack::vtep_mut).expect("the caller's");
-        let packet = &fabric.packets.get(hop.packet()).packet;
-        vtep.handle_packet(now, arrival, packet, fabric.payloads.of(hop.packet()));
+        let packet = fabric.packets.get(hop.packet()).packet;
+        vtep.handle_packet(now, arrival, &packet, fabric.payloads.of(hop.packet()));
         fabric.packets.remove(hop.packet());
         self.service_vtep(hop.node());
     }
@@ -92,6 +92,7 @@ impl Network {
     /// Takes packets from the switch while the ports have room.
     fn pull_from_vtep(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
+        let mut slot = PacketSlot::default();
         loop {
             if let Some(at) = self.full_until(node) {
                 return self.wait_for_room(node, at);
@@ -100,12 +101,11 @@ impl Network {
             let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
             let stack = hosts[node.index()].stack.as_deref_mut();
             let vtep = stack.and_then(Stack::vtep_mut).expect("the caller's");
-            let slot = fabric.packets.get_mut(packet);
             let payload = fabric.payloads.of(packet);
             let Some(departure) = vtep.poll_packet(now, &mut slot.packet, payload) else {
                 return self.fabric.packets.remove(packet);
             };
-            self.put_on_wire(node, packet, &departure);
+            self.put_on_wire(node, packet, &mut slot, &departure);
         }
     }
 

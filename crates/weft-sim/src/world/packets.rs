@@ -11,7 +11,7 @@ use super::Network;
 use crate::event::{Event, PortEvent};
 use crate::fabric::Loss;
 use crate::nic;
-use crate::packet::{Ecn, Hop, Integrity, PacketRef};
+use crate::packet::{Ecn, Hop, Integrity, PacketRef, PacketSlot};
 use crate::pcie::Piece;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{MessageId, Notice};
@@ -39,7 +39,16 @@ impl Network {
             prefetch(host.ports.as_slice());
             for event in events.of(node) {
                 if let Event::Arrive(hop) = event {
-                    fabric.packets.prefetch(hop.packet(), hop.class());
+                    fabric.packets.prefetch(hop.packet());
+                }
+            }
+        }
+        if let Some(node) = events.upcoming(4)
+            && hosts.get(node.index()).is_some()
+        {
+            for event in events.of(node) {
+                if let Event::Arrive(hop) = event {
+                    fabric.packets.prefetch_headers(hop.packet(), hop.class());
                 }
             }
         }
@@ -57,7 +66,7 @@ impl Network {
                 && let Some(host) = hosts.get(node.index())
             {
                 let packet = |event| match event {
-                    Event::Arrive(hop) => Some(&fabric.packets.get(hop.packet()).packet),
+                    Event::Arrive(hop) => Some(fabric.packets.get(hop.packet()).packet),
                     _ => None,
                 };
                 host.endpoint.prefetch(events.of(node).filter_map(packet), step);
@@ -99,7 +108,7 @@ impl Network {
         }
         let slot = self.fabric.packets.get(hop.packet());
         if let Some(capture) = &mut self.capture {
-            capture.received(self.now, hop, slot);
+            capture.received(self.now, hop, &slot);
         }
         match slot.integrity {
             Integrity::Sound => {}
@@ -222,6 +231,7 @@ impl Network {
         if self.config.fabric.port.control_first {
             self.pull_control(node);
         }
+        let mut slot = PacketSlot::default();
         loop {
             if let Some(at) = self.full_until(node) {
                 self.wait_for_room(node, at);
@@ -231,16 +241,12 @@ impl Network {
             if !engine.wants_transmit() {
                 break;
             }
-            let packet = self.fabric.packets.reserve();
-            let slot = self.fabric.packets.get_mut(packet);
             let mut departure = None;
             engine.poll_burst(now, 1, &mut slot.packet, |only, _| departure = Some(*only));
             // The departure is not moved: it was written in smaller pieces than a move would read.
-            let Some(departure) = &departure else {
-                self.fabric.packets.remove(packet);
-                break;
-            };
-            self.put_on_wire(node, packet, departure);
+            let Some(departure) = &departure else { break };
+            let packet = self.fabric.packets.reserve();
+            self.put_on_wire(node, packet, &mut slot, departure);
         }
         self.rearm(node);
     }
@@ -265,14 +271,12 @@ impl Network {
             return self.pull_control_sealed(node);
         }
         let now = self.now.engine_clock();
+        let mut slot = PacketSlot::default();
         loop {
-            let packet = self.fabric.packets.reserve();
-            let slot = self.fabric.packets.get_mut(packet);
             let engine = &mut self.hosts[node.index()].endpoint;
-            let Some(departure) = engine.poll_control_into(now, &mut slot.packet) else {
-                return self.fabric.packets.remove(packet);
-            };
-            self.put_on_wire(node, packet, &departure);
+            let Some(departure) = engine.poll_control_into(now, &mut slot.packet) else { return };
+            let packet = self.fabric.packets.reserve();
+            self.put_on_wire(node, packet, &mut slot, &departure);
         }
     }
 
@@ -296,12 +300,17 @@ impl Network {
         until
     }
 
-    /// Puts a packet that leaves its engine on the wire.
+    /// Puts a packet that leaves its engine on the wire; `slot` has its headers, `packet` is its place in the pool.
     #[inline(always)] // Once for every packet; the other caller is cold.
-    pub(super) fn put_on_wire(&mut self, node: NodeId, packet: PacketRef, departure: &Departure) {
+    pub(super) fn put_on_wire(
+        &mut self,
+        node: NodeId,
+        packet: PacketRef,
+        slot: &mut PacketSlot,
+        departure: &Departure,
+    ) {
         let host = &mut self.hosts[node.index()];
         let source_port = host.entropy.source_port(departure.connection, departure.path);
-        let slot = self.fabric.packets.get_mut(packet);
         slot.source = node;
         slot.source_port = source_port;
         slot.payload_len = departure.payload_len();
@@ -323,6 +332,8 @@ impl Network {
         let link = host.ports[index].link;
         let hop = Hop::new(packet, node, destination, hash, size);
         let hop = if is_data { hop } else { hop.as_control() };
+        // Stored last: the headers were written in smaller pieces than a copy reads.
+        self.fabric.packets.set(packet, slot);
         if self.fabric.holds_queues() {
             return self.put_in_queue(node, link, hop);
         }

@@ -15,7 +15,7 @@ use weft_wire::{Packet, SealedHeader, SetupHeader, SetupKind, U4};
 use super::Network;
 use crate::datagram::Contents;
 use crate::host::Host;
-use crate::packet::Hop;
+use crate::packet::{Hop, PacketSlot};
 use crate::stack::Stack;
 use crate::traffic::Side;
 
@@ -156,8 +156,9 @@ impl Network {
         seals.seal(wrap, 0, datagram);
         let seen = placeholder(packet);
         let rest = u16::try_from(len - seen.len()).expect("an MTU of at most 9000 bytes");
-        self.fabric.packets.get_mut(id).packet = seen;
-        self.put_on_wire(node, id, &Departure { padding: rest, payload: None, ..*departure });
+        let mut slot = PacketSlot { packet: seen, ..PacketSlot::default() };
+        let departure = Departure { padding: rest, payload: None, ..*departure };
+        self.put_on_wire(node, id, &mut slot, &departure);
     }
 
     /// Returns the contents of a departing packet's payload, with its offset.
