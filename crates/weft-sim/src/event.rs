@@ -234,6 +234,15 @@ impl AtNode for Packed {
         let [token, place, state] = self.0;
         Self([token, place >> 32 << 32 | u64::from(number), state])
     }
+
+    /// Arrivals by link come first. Other events follow by their content, so that two of equal precedence are equal.
+    fn precedence(self) -> (u64, u64) {
+        let [token, place, state] = self.0;
+        match state >> Hop::TAG_BITS {
+            tag if tag <= Hop::LAST_TAG => (u64::from(low(token >> 32)), 0),
+            tag => (tag << 32 | place >> 32, token),
+        }
+    }
 }
 
 impl From<Event> for Packed {

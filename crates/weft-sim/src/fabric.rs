@@ -124,7 +124,8 @@ pub struct Fabric {
     epochs_matter: bool,
     /// Packets serialised so far, summed over all links.
     hops: u64,
-    rng: Rng,
+    /// The draws of each switch's queues.
+    draws: Vec<Rng>,
     seed: Seed,
 }
 
@@ -158,7 +159,9 @@ impl Fabric {
             steered: Steered::new(),
             epochs_matter: false,
             hops: 0,
-            rng: seed.child("queue", 0).rng(),
+            draws: (0..u64::from(topology.switches()))
+                .map(|it| seed.child("queue", it).rng())
+                .collect(),
             seed,
             packets: PacketPool::default(),
             counters: Counters::default(),
@@ -287,6 +290,7 @@ impl Fabric {
     /// Puts a packet into a switch port's queue.
     #[inline(always)]
     fn enqueue(&mut self, now: SimTime, link: LinkId, mut hop: Hop, events: &mut Events) {
+        let switch = (hop.node().0 - self.hosts) as usize;
         let state = &self.links[link.index()];
         let class = &self.classes[usize::from(state.class)];
         if state.condition == Condition::Down {
@@ -296,11 +300,10 @@ impl Fabric {
         let (serialisation, propagation) =
             (class.pace.serialisation(hop.size()), class.propagation);
         let admission = match &class.discipline {
-            Some(queue) => queue.admit(backlog, serialisation, &mut self.rng),
+            Some(queue) => queue.admit(backlog, serialisation, &mut self.draws[switch]),
             None => Admission::Accept,
         };
-        let request =
-            Request { now, switch: (hop.node().0 - self.hosts) as usize, link, size: hop.size() };
+        let request = Request { now, switch, link, size: hop.size() };
         let refused = admission == Admission::Refuse
             || !self.buffers.admit(&request, &self.topology, &self.links, &self.classes);
         if refused {

@@ -45,7 +45,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if end == NONE {
             let slot = self.slot(window);
             let side = &mut self.sides[usize::from(self.side_of[node as usize])];
-            side.busy[slot].push(node);
+            side.busy[slot * self.words + node as usize / 64] |= 1 << (node % 64);
             side.occupied[slot / 64] |= 1 << (slot % 64);
         }
         let chunk = self.unused_chunk();

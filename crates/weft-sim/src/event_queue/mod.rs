@@ -13,7 +13,8 @@
 //! The calendar has a list for each window and node; scheduling appends to it. In the node's turn, keys to the events
 //! are sorted and the events stay in place. Events past the calendar's last window are in a heap.
 //!
-//! Of one node, events of the same instant come in the order in which they were scheduled.
+//! Nodes are served in order of number, and a node's events of one instant in order of [`AtNode::precedence`]. So
+//! nothing depends on the order in which different nodes scheduled them, which differs between one thread and several.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -54,6 +55,10 @@ pub trait AtNode {
     /// Returns the same event with another number in place of its node's.
     #[must_use]
     fn with_node(self, number: u32) -> Self;
+    /// Returns its place among the node's events of one instant, lowest first. Events of equal precedence come in the
+    /// order in which they were scheduled, which must not depend on the order of nodes: one node schedules all of them,
+    /// or they are equal.
+    fn precedence(self) -> (u64, u64);
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,8 +93,8 @@ impl<E> Ord for Waiting<E> {
 /// Nodes that no cable joins to each other, or all nodes.
 #[derive(Debug)]
 struct Side {
-    /// The nodes that have events, by window.
-    busy: Vec<Vec<u32>>,
+    /// One bit for each window and node: set if the node has events.
+    busy: Vec<u64>,
     /// One bit for each window: set if any node has events.
     occupied: Vec<u64>,
     /// The time up to which events have been or are being served.
@@ -124,6 +129,8 @@ pub struct EventQueue<E> {
     sequence: u64,
     /// `true` if the current nodes have events after `until`.
     cut_short: bool,
+    /// Number of words with one bit for each node.
+    words: usize,
     /// Nodes still to be served, the next one last.
     waiting: Vec<u32>,
     turn: Turn<E>,
@@ -140,8 +147,9 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let sides = 1 + u64::from(side_of.contains(&1));
         let mut chunks = Vec::with_capacity(CHUNKS_PER_NODE * side_of.len());
         chunks.push(Chunk::default());
+        let words = side_of.len().div_ceil(64);
         let side = |_| Side {
-            busy: vec![Vec::new(); windows],
+            busy: vec![0; windows * words],
             occupied: vec![0; windows / 64],
             until: SimTime::EPOCH,
         };
@@ -159,6 +167,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             far: BinaryHeap::new(),
             sequence: 0,
             cut_short: false,
+            words,
             waiting: Vec::new(),
             turn: Turn::new(SimSpan::from_picos(window * sides)),
         }
@@ -243,15 +252,20 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Collects the nodes of a side that have events in the current windows.
     fn gather(&mut self, side: usize) {
         for window in self.current.clone() {
-            let (slot, first) = (self.slot(window), self.list(self.current.start, 0));
-            let Side { busy, occupied, .. } = &mut self.sides[side];
-            occupied[slot / 64] &= !(1 << (slot % 64));
-            if window == self.current.start {
-                std::mem::swap(&mut self.waiting, &mut busy[slot]);
-            } else {
-                let nodes = busy[slot].drain(..);
-                let others = nodes.filter(|&node| self.ends[first + node as usize] == NONE);
-                self.waiting.extend(others);
+            let slot = self.slot(window);
+            self.sides[side].occupied[slot / 64] &= !(1 << (slot % 64));
+        }
+        for word in (0..self.words).rev() {
+            let mut nodes = 0;
+            for window in self.current.clone() {
+                let place = self.slot(window) * self.words + word;
+                nodes |= std::mem::take(&mut self.sides[side].busy[place]);
+            }
+            let first = u32::try_from(word * 64).expect("fewer than 2^32 nodes");
+            while nodes != 0 {
+                let last = nodes.ilog2();
+                self.waiting.push(first + last);
+                nodes ^= 1 << last;
             }
         }
     }
@@ -307,7 +321,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if self.cut_short {
             self.postpone();
         }
-        self.turn.sort();
+        self.turn.sort(&self.chunks);
         Some(node)
     }
 

@@ -20,6 +20,9 @@ impl AtNode for Numbered {
     fn with_node(self, node: u32) -> Self {
         Self { node, ..self }
     }
+    fn precedence(self) -> (u64, u64) {
+        (self.number / 1_000, 0)
+    }
 }
 
 /// Number of nodes. They form a ring and alternate between the sides.
@@ -114,6 +117,39 @@ fn events_of_one_instant_come_in_the_order_they_were_scheduled_in() {
     (50..100).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
     queue.schedule(SimTime::from_picos(far + 1), event(100));
     assert_eq!(drain(&mut queue, u64::MAX), (0..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn events_of_one_instant_come_in_order_of_precedence_and_then_of_scheduling() {
+    let mut queue = EventQueue::new(SimSpan::from_picos(1_000), vec![0]);
+    let at = |picos| SimTime::from_picos(picos);
+    for (picos, number) in [(10, 5_000), (20, 4_000), (10, 2_001), (10, 2_000), (9, 9_000)] {
+        queue.schedule(at(picos), Numbered { node: 0, number });
+    }
+    assert_eq!(drain(&mut queue, u64::MAX), [9_000, 2_001, 2_000, 5_000, 4_000]);
+}
+
+#[test]
+fn nodes_are_served_in_order_of_number() {
+    for sides in [1, 2] {
+        let side_of = (0..200).map(|node| node % sides).collect();
+        let mut queue = EventQueue::new(SimSpan::from_picos(1_000), side_of);
+        for node in [190_u32, 64, 0, 63, 128, 2] {
+            let at = SimTime::from_picos(u64::from(node) * 5);
+            queue.schedule(at, Numbered { node, number: node.into() });
+        }
+        let mut served = Vec::new();
+        while queue.begin(SimTime::from_picos(1_000)) {
+            while let Some(node) = queue.next_node() {
+                served.push(node);
+                while queue.pop().is_some() {}
+            }
+        }
+        let (even, odd) = ([0, 2, 64, 128, 190], [63]);
+        let expected =
+            if sides == 1 { vec![0, 2, 63, 64, 128, 190] } else { [&even[..], &odd].concat() };
+        assert_eq!(served, expected, "{sides} sides");
+    }
 }
 
 #[test]

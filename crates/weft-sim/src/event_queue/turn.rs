@@ -85,10 +85,25 @@ impl<E: Copy + AtNode> Turn<E> {
         later.into_iter().map(|key| self.named(key, chunks)).collect()
     }
 
-    /// Sorts the keys.
+    /// Sorts the keys: by time, and those of one instant by precedence.
     #[inline]
-    pub(super) fn sort(&mut self) {
+    pub(super) fn sort(&mut self, chunks: &[Chunk<E>]) {
         self.order.sort(&mut self.keys);
+        if has_equal_times(&self.keys) {
+            self.order_instants(chunks);
+        }
+    }
+
+    /// Orders the events of each instant by precedence.
+    #[cold]
+    fn order_instants(&mut self, chunks: &[Chunk<E>]) {
+        let mut keys = std::mem::take(&mut self.keys);
+        for instant in keys.chunk_by_mut(|one, next| one >> 32 == next >> 32) {
+            if instant.len() > 1 {
+                instant.sort_by_cached_key(|&key| self.named_before(key, chunks).1.precedence());
+            }
+        }
+        self.keys = keys;
     }
 
     /// Adds an event to the turn being served.
@@ -136,6 +151,13 @@ impl<E: Copy + AtNode> Turn<E> {
         let event = events[(rank % CHUNK) as usize];
         (self.time(key), event.with_node(self.node))
     }
+}
+
+/// Returns `true` if two of the sorted keys have the same time. It has no branch for each key.
+#[inline]
+fn has_equal_times(keys: &[u64]) -> bool {
+    let pairs = keys.iter().zip(keys.iter().skip(1));
+    pairs.fold(false, |found, (one, next)| found | ((one ^ next) >> 32 == 0))
 }
 
 /// Returns the key of an event. Keys sort the events of a turn by time, and those of one instant by rank.

@@ -153,7 +153,7 @@ impl Fabric {
         let waiting = ports.list[link.index()].waiting(hop.class());
         let admission = class.discipline.as_ref().map_or(Admission::Accept, |queue| {
             let size = class.pace.serialisation(hop.size());
-            queue.admit(class.pace.span(waiting), size, &mut self.rng)
+            queue.admit(class.pace.span(waiting), size, &mut self.draws[switch])
         });
         if hop.class() == Class::Control {
             return (admission != Admission::Refuse).then_some(hop);
@@ -259,7 +259,8 @@ impl Fabric {
                 && let Some(queue) = &class.discipline
             {
                 let behind = class.pace.span(port.waiting(Class::Data));
-                marks = queue.admit(behind, SimSpan::ZERO, &mut self.rng) == Admission::Mark;
+                marks =
+                    queue.admit(behind, SimSpan::ZERO, &mut self.draws[switch]) == Admission::Mark;
             }
         }
         let (to, epoch, condition) = (NodeId(state.to), state.epoch, state.condition);
