@@ -1,16 +1,18 @@
 //! Simulator speed: permutation traffic in 4 KB packets over non-blocking fat trees, with the transport as shipped on
 //! every host.
 //!
-//! `cargo bench -p weft-sim --bench permutation -- [priority] [hosts …]`; with `priority`, ports hold queues. Without
-//! `hosts` the three fabrics of the reference runs; the larger ones ([`SIZES`]) run if they are named.
+//! `cargo bench -p weft-sim --bench permutation -- [priority] [threads=N] [hosts …]`; with `priority`, ports hold
+//! queues. Without `hosts` the three fabrics of the reference runs; the larger ones ([`SIZES`]) run if they are named.
 //!
 //! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own processor time, set-up
 //! included, so that other load on the machine has little effect. Each size runs in a process of its own, so that its
 //! peak memory is its own. A second line gives the time of each step and the memory that it leaves allocated.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::fabric::FabricConfig;
@@ -66,10 +68,12 @@ impl Size {
 fn main() -> ExitCode {
     let kind = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(Kind::Fifo);
     let requested: Vec<u32> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let threads = std::env::args().find_map(|arg| arg.strip_prefix("threads=")?.parse().ok());
+    let threads = threads.unwrap_or(NonZeroUsize::MIN);
     if let [hosts] = requested.as_slice() {
         return match SIZES.iter().find(|size| size.hosts == *hosts) {
             Some(&size) => {
-                run(size, kind);
+                run(size, kind, threads);
                 ExitCode::SUCCESS
             }
             None => {
@@ -80,12 +84,13 @@ fn main() -> ExitCode {
         };
     }
     println!(
-        "{:>5} {:>6} {:>11} {:>10} {:>7} {:>7} {:>5}  {:>7} {:>6} {:>6} {:>6}  {:>8} {:>6}",
+        "{:>5} {:>6} {:>11} {:>10} {:>7} {:>7} {:>7} {:>5}  {:>7} {:>6} {:>6} {:>6}  {:>8} {:>6}",
         "hosts",
         "flows",
         "packet-hops",
         "events",
         "CPU s",
+        "s",
         "ns/hop",
         "MB",
         "mean us",
@@ -101,7 +106,8 @@ fn main() -> ExitCode {
     };
     let program = std::env::current_exe().expect("a benchmark is a program");
     for Size { hosts, .. } in SIZES.iter().filter(is_requested) {
-        let status = Command::new(&program).args([kind.name(), &hosts.to_string()]).status();
+        let (hosts, threads) = (hosts.to_string(), format!("threads={threads}"));
+        let status = Command::new(&program).args([kind.name(), &threads, &hosts]).status();
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
         }
@@ -143,8 +149,9 @@ impl fmt::Display for Steps {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn run(size: Size, kind: Kind) {
+fn run(size: Size, kind: Kind, threads: NonZeroUsize) {
     let Size { hosts, tiers, gbps, .. } = size;
+    let began = Instant::now();
     prefer_huge_pages();
     let flows = size.flows();
     let started = process_cpu_nanos();
@@ -174,6 +181,7 @@ fn run(size: Size, kind: Kind) {
         controller: None,
     };
     let mut world = World::new(topology, config, Seed(1)).expect("valid");
+    world.set_threads(threads);
     steps.end("world");
     world.add_workload(Box::new(flows));
     world.start();
@@ -182,9 +190,9 @@ fn run(size: Size, kind: Kind) {
     steps.end("run");
     let spent = process_cpu_nanos() - started;
     assert!(done, "every flow finishes within 10 ms");
-    report(hosts, &world, spent);
+    report(hosts, &world, spent, began.elapsed());
     println!("{steps}");
-    if kind == Kind::Fifo {
+    if kind == Kind::Fifo && threads == NonZeroUsize::MIN && size.flow.is_none() {
         record_row(hosts, spent as f64 / world.network.fabric.packet_hops() as f64);
     }
 }
@@ -196,7 +204,7 @@ fn record_row(hosts: u32, nanos: f64) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn report(hosts: u32, world: &World, spent: u64) {
+fn report(hosts: u32, world: &World, spent: u64, elapsed: std::time::Duration) {
     let network = &world.network;
     let hops = network.fabric.packet_hops();
     let finished = &network.traffic.finished;
@@ -207,11 +215,12 @@ fn report(hosts: u32, world: &World, spent: u64) {
         (sent + stats.data_sent, retransmitted + stats.retransmissions())
     });
     println!(
-        "{hosts:>5} {:>6} {hops:>11} {:>10} {:>7.2} {:>7.1} {:>5}  {:>7.1} {:>6.1} {:>6.1} {:>6.1}  \
+        "{hosts:>5} {:>6} {hops:>11} {:>10} {:>7.2} {:>7.2} {:>7.1} {:>5}  {:>7.1} {:>6.1} {:>6.1} {:>6.1}  \
          {sent:>8} {retransmitted:>6}",
         finished.len(),
         network.events_handled,
         spent as f64 / 1e9,
+        elapsed.as_secs_f64(),
         spent as f64 / hops as f64,
         peak_resident_bytes() / 1_000_000,
         fct.mean,

@@ -9,7 +9,11 @@ use crate::packet::Hop;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
 
-/// The queue of all nodes' future events.
+mod mail;
+
+pub use mail::{Mailbox, SuspendedTurn};
+
+/// The queue of all nodes' future events, or of those of a part of the world.
 #[derive(Debug)]
 pub struct Events(EventQueue<Packed>);
 

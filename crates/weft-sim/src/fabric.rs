@@ -6,6 +6,7 @@
 //! special treatment ([`Fabric::forward_all`]).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
@@ -47,6 +48,7 @@ macro_rules! decision {
 mod attacked;
 mod counters;
 mod failing;
+mod part;
 mod paths;
 mod plain;
 mod queued;
@@ -54,6 +56,7 @@ mod sampler;
 mod service;
 
 pub use counters::{Counters, Loss};
+pub use part::Share;
 use queued::Ports;
 pub use sampler::PacketSample;
 use sampler::Sampler;
@@ -91,12 +94,12 @@ struct LinkDelay {
 #[derive(Debug)]
 pub struct Fabric {
     /// The nodes and links.
-    pub topology: Topology,
+    pub topology: Arc<Topology>,
     /// Packets in flight.
     pub packets: PacketPool,
     /// The network's counters.
     pub counters: Counters,
-    routes: Routes,
+    routes: Arc<Routes>,
     /// Next hops of single hosts at single switches, installed by a route controller.
     steered: Steered,
     failures: Failures,
@@ -165,9 +168,9 @@ impl Fabric {
             seed,
             packets: PacketPool::default(),
             counters: Counters::default(),
-            routes,
+            routes: Arc::new(routes),
             failures,
-            topology,
+            topology: Arc::new(topology),
         };
         fabric.impair_from_topology();
         Ok(fabric)
@@ -210,6 +213,12 @@ impl Fabric {
         &self.routes
     }
 
+    /// Returns `true` if the node is a host.
+    #[inline]
+    pub fn is_host(&self, node: NodeId) -> bool {
+        node.0 < self.hosts
+    }
+
     /// Prefetches a switch's state.
     #[inline]
     pub fn prefetch(&self, switch: NodeId) {
@@ -224,6 +233,11 @@ impl Fabric {
     /// otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
         !self.forwarding.services() && !self.holds_queues() && self.sampler.is_none()
+    }
+
+    /// Returns `true` if switches choose links by a hash alone.
+    pub fn forwards_by_hash(&self) -> bool {
+        matches!(self.forwarding, Forwarding::Ecmp(_))
     }
 
     /// Handles an event at a switch.

@@ -19,6 +19,10 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
 use crate::world::{WorldConfig, largest_frame};
 
+mod list;
+
+pub use list::Hosts;
+
 /// A host's end of one of its cables.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {

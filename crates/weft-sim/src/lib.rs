@@ -27,7 +27,8 @@
 //! switch. [`workload`] defines the hosts' traffic and [`fault`] the faults; [`check`] watches invariants, [`measure`]
 //! takes the measurements. [`compare`] runs balancers on the same arrivals, [`experiment`] varies scenarios and
 //! compares them with a paper's claims, [`swarm`] draws random worlds. The crate knows no internals of the transport,
-//! no clock, and no threads but those of [`batch`], which runs whole simulations side by side.
+//! no clock, and no threads but those of [`batch`], which runs whole simulations side by side, and those of
+//! [`run_on`], which runs one on several.
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -69,6 +70,6 @@ pub mod world;
 pub use batch::run_all;
 pub use event_queue::EventQueue;
 pub use report::Report;
-pub use run::{Outcome, RunError, build, run, run_captured, workloads};
+pub use run::{Outcome, RunError, build, run, run_captured, run_on, workloads};
 pub use scenario::Scenario;
 pub use time::{SimSpan, SimTime};

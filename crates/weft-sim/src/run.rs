@@ -1,6 +1,7 @@
 //! One run: a scenario and a seed always give the same report, byte by byte.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use weft_plan::ports::PlanError;
 use weft_topo::{RouteError, Routes, Topology};
@@ -67,6 +68,25 @@ pub enum RunError {
 /// The scenario does not describe a world that can be built.
 pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
     run_world(scenario, seed, &mut build(scenario, seed)?)
+}
+
+/// Runs a scenario on up to `threads` threads: the report is the same for any number. Returns with it the reason why
+/// the run took one thread, if it did although it may have had more.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(
+    scenario: &Scenario,
+    seed: Seed,
+    threads: NonZeroUsize,
+) -> Result<(Report, Option<&'static str>), RunError> {
+    let mut world = build(scenario, seed)?;
+    world.set_threads(threads);
+    let alone_because = match threads {
+        NonZeroUsize::MIN => None,
+        _ => world.runs_alone_because(),
+    };
+    Ok((run_world(scenario, seed, &mut world)?, alone_because))
 }
 
 /// Runs a scenario and adds the packets that its hosts send and receive to `capture`, which is returned with the

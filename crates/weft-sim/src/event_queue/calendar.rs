@@ -76,26 +76,15 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if end == NONE {
             return;
         }
-        let chunks = &mut self.turn.chunks;
-        let (earlier, latest) = (chunks.len(), chunks.last().copied());
-        let mut chunk = (end - 1) / CHUNK;
-        while chunk != NONE {
-            chunks.push(chunk);
-            chunk = self.before[chunk as usize];
-        }
-        chunks[earlier..].reverse();
-        // All chunks become one chain, which is freed at once.
-        self.before[chunks[earlier] as usize] = latest.unwrap_or(NONE);
+        let earlier = self.turn.chunks.len();
+        detach(&mut self.before, end, &mut self.turn.chunks);
         self.turn.collect(&self.chunks, earlier, end);
     }
 
     /// Frees the chunks of the turn that is over.
     #[inline]
     pub(super) fn release(&mut self) {
-        if let (Some(&first), Some(&latest)) = (self.turn.chunks.first(), self.turn.chunks.last()) {
-            self.before[first as usize] = std::mem::replace(&mut self.free, latest);
-        }
-        self.turn.chunks.clear();
+        free(&mut self.before, &mut self.free, &mut self.turn.chunks);
         self.turn.late.clear();
     }
 
@@ -144,4 +133,27 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             })
         })
     }
+}
+
+/// Appends the chunks of a list that is filled up to `end` to `chunks`, earliest first. All of `chunks` become one
+/// chain, which is freed at once.
+#[inline]
+pub(super) fn detach(before: &mut [u32], end: u32, chunks: &mut Vec<u32>) {
+    let (earlier, latest) = (chunks.len(), chunks.last().copied());
+    let mut chunk = (end - 1) / CHUNK;
+    while chunk != NONE {
+        chunks.push(chunk);
+        chunk = before[chunk as usize];
+    }
+    chunks[earlier..].reverse();
+    before[chunks[earlier] as usize] = latest.unwrap_or(NONE);
+}
+
+/// Frees `chunks`, which are one chain.
+#[inline]
+pub(super) fn free(before: &mut [u32], free: &mut u32, chunks: &mut Vec<u32>) {
+    if let (Some(&first), Some(&latest)) = (chunks.first(), chunks.last()) {
+        before[first as usize] = std::mem::replace(free, latest);
+    }
+    chunks.clear();
 }

@@ -24,11 +24,12 @@ use crate::time::{SimSpan, SimTime};
 
 mod calendar;
 mod order;
+mod part;
 #[cfg(test)]
 mod tests;
 mod turn;
 
-use turn::Turn;
+pub(crate) use turn::Turn;
 
 /// Approximate number of lists in the calendar: windows times nodes.
 const LISTS: usize = 1 << 20;
@@ -104,6 +105,8 @@ struct Side {
 /// A queue of future events; the module's documentation describes it.
 #[derive(Debug)]
 pub struct EventQueue<E> {
+    /// The length of a window, picoseconds.
+    window_length: u64,
     /// Number of windows in 2^64 picoseconds, rounded up: dividing by a window's length is a multiplication.
     windows_per_range: u64,
     /// The windows being served on one side, or served last.
@@ -114,7 +117,10 @@ pub struct EventQueue<E> {
     window_mask: u64,
     /// The index in `sides` of each node's side.
     side_of: Vec<u8>,
+    /// The sides, and after them the nodes of other parts of the world, which are not served here (see [`part`]).
     sides: Vec<Side>,
+    /// The side being served, or served last.
+    serving: usize,
     /// The end in `chunks` of each list, by window and node.
     ends: Vec<u32>,
     /// The events.
@@ -125,6 +131,8 @@ pub struct EventQueue<E> {
     free: u32,
     /// Events past the last window.
     far: BinaryHeap<Reverse<Waiting<E>>>,
+    /// Events past the last window of nodes of other parts.
+    far_elsewhere: Vec<(SimTime, E)>,
     /// Number of events that were put into `far` so far.
     sequence: u64,
     /// `true` if the current nodes have events after `until`.
@@ -134,6 +142,10 @@ pub struct EventQueue<E> {
     /// Nodes still to be served, the next one last.
     waiting: Vec<u32>,
     turn: Turn<E>,
+    /// Turns without events, for [`Self::suspend`].
+    spare: Vec<Turn<E>>,
+    /// The chunks of a list whose events are taken out; empty otherwise.
+    detached: Vec<u32>,
 }
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
@@ -142,9 +154,14 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// through the other side.
     pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
         let window = lookahead.min(MAX_WINDOW).as_picos().max(2);
+        let sides = 1 + usize::from(side_of.contains(&1));
+        Self::with_sides(window, sides, side_of)
+    }
+
+    /// Returns a queue whose windows have this length, in picoseconds.
+    fn with_sides(window: u64, sides: usize, side_of: Vec<u8>) -> Self {
         let windows = LISTS / side_of.len().max(1);
         let windows = (windows.next_power_of_two() / 2).clamp(MIN_WINDOWS, MAX_WINDOWS);
-        let sides = 1 + u64::from(side_of.contains(&1));
         let mut chunks = Vec::with_capacity(CHUNKS_PER_NODE * side_of.len());
         chunks.push(Chunk::default());
         let words = side_of.len().div_ceil(64);
@@ -154,23 +171,33 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             until: SimTime::EPOCH,
         };
         Self {
+            window_length: window,
             windows_per_range: u64::MAX / window + 1,
             current: 0..1,
             until: SimTime::EPOCH,
             window_mask: windows as u64 - 1,
             ends: vec![NONE; windows * side_of.len()],
-            sides: (0..sides).map(side).collect(),
+            sides: (0..=sides).map(side).collect(),
+            serving: 0,
             side_of,
             chunks,
             before: vec![NONE],
             free: NONE,
             far: BinaryHeap::new(),
+            far_elsewhere: Vec::new(),
             sequence: 0,
             cut_short: false,
             words,
             waiting: Vec::new(),
-            turn: Turn::new(SimSpan::from_picos(window * sides)),
+            turn: Turn::new(SimSpan::from_picos(window * sides as u64)),
+            spare: Vec::new(),
+            detached: Vec::new(),
         }
+    }
+
+    /// Returns the number of sides; the side after them is that of other parts' nodes.
+    fn sides(&self) -> usize {
+        self.sides.len() - 1
     }
 
     /// Returns the number of the window that a time is in.
@@ -206,6 +233,12 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
         let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
         debug_assert!(at >= side().until, "no event is scheduled in a node's past");
+        self.put(at, event);
+    }
+
+    /// Puts an event into the calendar or the heap.
+    #[inline(always)]
+    fn put(&mut self, at: SimTime, event: E) {
         let window = self.window(at);
         if window - self.current.start <= self.window_mask {
             self.append(window, at, event);
@@ -217,6 +250,9 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Puts an event past the last window into the heap.
     #[cold]
     fn set_aside(&mut self, at: SimTime, event: E) {
+        if usize::from(self.side_of[event.node() as usize]) == self.sides() {
+            return self.far_elsewhere.push((at, event));
+        }
         self.sequence += 1;
         self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
     }
@@ -229,12 +265,21 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Advances to the next events due before `limit`: those of the side that is behind, up to a window after the
     /// other; [`Self::next_node`] then returns its nodes. Returns `false` if there are none.
     pub fn begin(&mut self, limit: SimTime) -> bool {
+        let is_due = self.advance(self.next_window(), limit);
+        if is_due {
+            self.gather();
+        }
+        is_due
+    }
+
+    /// Advances like [`Self::begin`], where `next` is the first window that has events.
+    fn advance(&mut self, next: Option<u64>, limit: SimTime) -> bool {
         debug_assert!(self.waiting.is_empty() && self.turn.is_over(), "all were served");
-        let next = self.next_window().map_or(limit, |window| self.start_of(window).min(limit));
+        let next = next.map_or(limit, |window| self.start_of(window).min(limit));
         self.sides.iter_mut().for_each(|side| side.until = side.until.max(next));
         let until = |side: &usize| self.sides[*side].until;
-        let behind = (0..self.sides.len()).min_by_key(until).expect("there is a side");
-        let (from, other) = (until(&behind), until(&((behind + 1) % self.sides.len())));
+        let behind = (0..self.sides()).min_by_key(until).expect("there is a side");
+        let (from, other) = (until(&behind), until(&((behind + 1) % self.sides())));
         if from >= limit {
             self.until = from;
             return false;
@@ -245,12 +290,13 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.cut_short = self.until < end;
         self.turn.start = self.start_of(self.current.start);
         self.sides[behind].until = self.until;
-        self.gather(behind);
+        self.serving = behind;
         true
     }
 
-    /// Collects the nodes of a side that have events in the current windows.
-    fn gather(&mut self, side: usize) {
+    /// Collects the nodes of the side being served that have events in the current windows.
+    fn gather(&mut self) {
+        let side = self.serving;
         for window in self.current.clone() {
             let slot = self.slot(window);
             self.sides[side].occupied[slot / 64] &= !(1 << (slot % 64));
@@ -273,7 +319,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Returns the first window from the current one on that has events.
     fn next_window(&self) -> Option<u64> {
         let far = || self.far.peek().map(|Reverse(first)| self.window(first.at));
-        self.sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
+        let sides = &self.sides[..self.sides()];
+        sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
     }
 
     /// Makes `windows` the current windows.

@@ -30,6 +30,11 @@ impl Order {
         Self { bits: bits.max(u8::BITS), unsorted: Vec::new() }
     }
 
+    /// Returns another sort for the same keys.
+    pub(super) fn of_same_bits(&self) -> Self {
+        Self { bits: self.bits, unsorted: Vec::new() }
+    }
+
     /// Sorts `keys` in ascending order.
     #[inline]
     pub(super) fn sort(&mut self, keys: &mut Vec<u64>) {

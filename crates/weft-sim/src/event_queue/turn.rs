@@ -13,7 +13,7 @@ const FIRST_LATE: u32 = 1 << 31;
 
 /// The sorted events of the node being served.
 #[derive(Debug)]
-pub(super) struct Turn<E> {
+pub struct Turn<E> {
     pub(super) node: u32,
     /// The start of the turn's first window.
     pub(super) start: SimTime,
@@ -40,6 +40,19 @@ impl<E: Copy + AtNode> Turn<E> {
             keys: Vec::new(),
             taken: 0,
             order: Order::new(key(SimTime::EPOCH + max_length, SimTime::EPOCH, 0)),
+        }
+    }
+
+    /// Returns a turn without events that starts with this one and is no longer than it can be.
+    pub(super) fn without_events(&self) -> Self {
+        Self {
+            node: u32::MAX,
+            start: self.start,
+            chunks: Vec::new(),
+            late: Vec::new(),
+            keys: Vec::new(),
+            taken: 0,
+            order: self.order.of_same_bits(),
         }
     }
 
@@ -164,6 +177,12 @@ fn has_equal_times(keys: &[u64]) -> bool {
 #[inline]
 fn key(at: SimTime, start: SimTime, rank: u32) -> u64 {
     at.since(start).as_picos() << 32 | u64::from(rank)
+}
+
+/// Returns the time of an event in a list of the window that begins at `start`.
+#[inline]
+pub(super) fn time<E: AtNode>(start: SimTime, event: E) -> SimTime {
+    start + SimSpan::from_picos(event.node().wrapping_sub(low(start)).into())
 }
 
 #[inline]

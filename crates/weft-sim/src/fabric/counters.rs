@@ -63,3 +63,28 @@ pub struct Counters {
     /// Packets marked; a packet that was marked already is not counted again.
     pub marked: u64,
 }
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, more: Self) {
+        let Self {
+            injected,
+            duplicated,
+            control_sent,
+            delivered,
+            control_received,
+            lost,
+            attacker_made,
+            forged,
+            marked,
+        } = more;
+        self.injected += injected;
+        self.duplicated += duplicated;
+        self.control_sent += control_sent;
+        self.delivered += delivered;
+        self.control_received += control_received;
+        self.lost.iter_mut().zip(lost).for_each(|(sum, count)| *sum += count);
+        self.attacker_made += attacker_made;
+        self.forged += forged;
+        self.marked += marked;
+    }
+}

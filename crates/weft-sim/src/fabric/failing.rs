@@ -1,5 +1,7 @@
 //! Failures, impairments and repairs of cables and switches.
 
+use std::sync::Arc;
+
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes};
 
 use super::{Fabric, Steered};
@@ -99,15 +101,16 @@ impl Fabric {
     /// # Errors
     /// The new routes do not fit: failed host cables split groups of hosts.
     pub fn reroute(&mut self) -> Result<(), RouteError> {
-        self.routes = Routes::compute(&self.topology, &self.failures)?;
+        let mut routes = Routes::compute(&self.topology, &self.failures)?;
         for (&(switch, destination), links) in &self.steered {
             let is_up = |link: &LinkId| self.failures.is_up(&self.topology, *link);
             let links: Vec<LinkId> = links.iter().copied().filter(is_up).collect();
             // A route whose next hops are all down gives way to the next shorter prefix.
             if !links.is_empty() {
-                self.routes.install_host_route(switch, destination, &links);
+                routes.install_host_route(switch, destination, &links);
             }
         }
+        self.routes = Arc::new(routes);
         self.forwarding.rerouted();
         Ok(())
     }

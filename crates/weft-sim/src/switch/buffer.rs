@@ -31,7 +31,7 @@ impl Default for BufferConfig {
 }
 
 /// An upper bound of the bytes in each switch's buffer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SharedBuffers {
     share: Share,
     /// For each switch, an upper bound of the bytes it holds.
@@ -107,6 +107,11 @@ impl SharedBuffers {
     ) -> bool {
         self.room(request.switch).take(u64::MAX, request.size)
             || self.admit_exactly(request, topology, links, classes)
+    }
+
+    /// Copies the state of one switch.
+    pub fn copy(&mut self, switch: usize, from: &Self) {
+        self.bound[switch] = from.bound[switch];
     }
 
     /// Returns the limits of one switch.

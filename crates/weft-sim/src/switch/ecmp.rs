@@ -10,7 +10,7 @@ use weft_units::Seed;
 use super::{Decision, Forward, ForwardingConfig, five_tuple};
 
 /// The switches' salts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Forwarding {
     hash: FabricHash,
     salts: Vec<SwitchSalt>,

@@ -218,6 +218,10 @@ impl Workload for AllToAll {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         let has_all = |group: &Group| {
             group.finished >= self.config.iterations || group.is_broken && group.outstanding == 0

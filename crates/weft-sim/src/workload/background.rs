@@ -173,6 +173,10 @@ impl Workload for Load {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     /// Always `true`: the run ends when the other workloads are done.
     fn is_done(&self) -> bool {
         true

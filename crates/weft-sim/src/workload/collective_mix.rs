@@ -249,6 +249,10 @@ impl Workload for CollectiveMix {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         let is_over = self.jobs.iter().all(|job| job.is_over);
         is_over && (self.broken || self.acknowledged == self.rings.sent())

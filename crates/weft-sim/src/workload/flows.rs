@@ -133,6 +133,10 @@ impl Workload for Flows {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        self.flows.iter().any(|flow| flow.start > SimTime::EPOCH)
+    }
+
     fn is_done(&self) -> bool {
         self.remaining == 0
     }

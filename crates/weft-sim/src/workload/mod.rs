@@ -64,6 +64,12 @@ pub trait Workload: Debug + Send {
     /// Returns `true` if the workload waits for nothing more.
     fn is_done(&self) -> bool;
 
+    /// Returns `true` if it may open channels in answer to a notice at one host. Without a handshake, such a channel
+    /// changes a second host at once, so the run takes one thread.
+    fn opens_during_run(&self) -> bool {
+        true
+    }
+
     /// Returns the completed collective operations, oldest first.
     fn iterations(&self) -> &[Iteration] {
         &[]

@@ -298,6 +298,10 @@ impl Workload for AllReduce {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         self.broken || self.config.iterations == 0 || self.has_all_iterations()
     }

@@ -97,6 +97,10 @@ impl Workload for Streams {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         let is_over = |stream: &Stream| stream.broken || stream.acknowledged >= self.plan.messages;
         let streams = self.plan.pairs.len() * self.plan.connections as usize;

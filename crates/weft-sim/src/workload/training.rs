@@ -197,6 +197,10 @@ impl Workload for Training {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         let sent = || self.phases.iter().map(|phase| phase.rings.sent()).sum::<u64>();
         self.broken || self.has_all_rounds() && self.acknowledged == sent()

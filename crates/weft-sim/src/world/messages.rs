@@ -17,7 +17,7 @@ impl Network {
     pub(super) fn join_messengers(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
-        let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
+        let [a, b] = self.hosts.get_pair_mut(pair).expect("the ends are different hosts");
         let ends = a.stack.as_deref_mut().zip(b.stack.as_deref_mut());
         let ends = ends.and_then(|(a, b)| a.messenger_mut().zip(b.messenger_mut()));
         let (opener, peer) = ends.expect("all hosts have one");

@@ -6,6 +6,7 @@
 //! after either, packets are taken from the engine while a port has room.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use weft_plan::ports::PlanError;
@@ -17,7 +18,7 @@ use crate::capture::Capture;
 use crate::event::Events;
 use crate::fabric::{Fabric, FabricConfig};
 use crate::fault::Action;
-use crate::host::{Host, new_host};
+use crate::host::{Hosts, new_host};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::scenario::{MeasureConfig, SourcePorts};
 use crate::time::{SimSpan, SimTime};
@@ -33,6 +34,7 @@ mod messages;
 mod observer;
 mod overlay;
 mod packets;
+mod parallel;
 mod planned;
 mod sealed;
 mod session;
@@ -55,7 +57,7 @@ pub struct Network {
     /// Links and switches.
     pub fabric: Fabric,
     /// Hosts, by number.
-    pub hosts: Vec<Host>,
+    pub hosts: Hosts,
     /// Channels and messages.
     pub traffic: Traffic,
     /// Events of engines that contradict the messages sent.
@@ -83,6 +85,10 @@ pub struct Network {
     only_forwards: bool,
     /// `true` while workloads start and their connections' ports are not planned yet: no packet leaves.
     holds_packets: bool,
+    /// `true` while parts of the world run side by side: an engine's event waits, and its host with it.
+    defers_engine_events: bool,
+    /// The event that waits.
+    deferred: Option<EngineEvent>,
 }
 
 /// The simulated world.
@@ -104,6 +110,8 @@ pub struct World {
     queues: Option<(SimSpan, QueueWatch)>,
     /// The measurement of ports, once it has begun.
     ports: Option<PortWatch>,
+    /// Maximum number of threads of a run.
+    threads: NonZeroUsize,
 }
 
 impl World {
@@ -147,8 +155,10 @@ impl World {
             max_skew,
             only_forwards: fabric.only_forwards(),
             holds_packets: false,
+            defers_engine_events: false,
+            deferred: None,
             fabric,
-            hosts,
+            hosts: Hosts::new(0, hosts),
             config,
         };
         Ok(Self {
@@ -161,6 +171,7 @@ impl World {
             limit: SimTime::EPOCH,
             queues: None,
             ports: None,
+            threads: NonZeroUsize::MIN,
         })
     }
 
@@ -249,6 +260,13 @@ impl World {
         self.network.global_events.add(limit, Item::Stop);
         // Only notices complete a workload, so the check follows notices only.
         self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
+        if self.ended_at.is_none() && !self.go_in_parts() {
+            self.go_alone();
+        }
+    }
+
+    /// Runs on one thread.
+    fn go_alone(&mut self) {
         let is_large = self.network.hosts.len() > NEARBY_HOSTS;
         while self.ended_at.is_none() {
             let next = self.network.global_events.next_at().expect("the end is on it");
@@ -279,13 +297,19 @@ impl World {
 
     /// Serves a node's events of this span.
     fn serve(&mut self, node: NodeId) {
-        if node.index() >= self.network.hosts.len() {
+        if !self.network.fabric.is_host(node) {
             return match self.network.only_forwards {
                 true => self.network.serve_switch(node),
                 false => self.network.serve_busy_switch(),
             };
         }
         self.network.current_host = Some(node);
+        self.serve_host();
+    }
+
+    /// Serves the current host's events of this span.
+    #[inline]
+    fn serve_host(&mut self) {
         while let Some((at, event)) = self.network.events.pop() {
             self.network.now = at;
             self.network.events_handled += 1;

@@ -14,7 +14,7 @@ impl Network {
     /// Sets up a channel at both ends' switches and tenants.
     pub(super) fn join_vteps(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let pair = [from.index(), to.index()];
-        let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
+        let [a, b] = self.hosts.get_pair_mut(pair).expect("the ends are different hosts");
         let ends = a.stack.as_deref_mut().zip(b.stack.as_deref_mut());
         let ends = ends.and_then(|(a, b)| a.vtep_mut().zip(b.vtep_mut()));
         let (opener, peer) = ends.expect("all hosts have one");

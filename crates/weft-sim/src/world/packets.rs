@@ -195,6 +195,10 @@ impl Network {
     #[inline]
     pub(super) fn service_engine(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
+            if self.defers_engine_events {
+                self.deferred = Some(event);
+                return;
+            }
             if let Some(observer) = &mut self.observer {
                 observer.on_event(node, &event);
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_plan::cluster;
 use weft_plan::ports::{self, Entropy, Flow, PlanError, SearchLimits, switch_hashes};
-use weft_topo::{Failures, NodeId};
+use weft_topo::{Failures, NodeId, Topology};
 use weft_transport::ConnectionId;
 
 use super::Network;
@@ -19,7 +19,7 @@ impl Network {
     /// A connection has no route, or the network is too large to plan.
     pub(super) fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         let (fabric, forwarding) = (&self.fabric, &self.config.fabric.forwarding);
-        let topology = fabric.topology.clone();
+        let topology = Topology::clone(&fabric.topology);
         let entropy = Entropy { destination_port: nic::RECEIVE_PORT, ..Entropy::default() };
         let network = cluster::Network {
             hashes: switch_hashes(

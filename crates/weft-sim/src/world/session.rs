@@ -165,7 +165,7 @@ impl Network {
     fn join(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
-        let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
+        let [a, b] = self.hosts.get_pair_mut(pair).expect("the ends are different hosts");
         let ends = ((&mut a.endpoint, nic::address(from)), (&mut b.endpoint, nic::address(to)));
         if let Ok((opener, peer)) = Endpoint::join(now, ends.0, ends.1) {
             a.set_channel(opener, channel);

@@ -351,6 +351,10 @@ impl Workload for Job {
         }
     }
 
+    fn opens_during_run(&self) -> bool {
+        false
+    }
+
     fn is_done(&self) -> bool {
         self.broken || self.has_all_iterations() && self.acknowledged == self.sent
     }

@@ -1,0 +1,239 @@
+//! One run on several threads: the same report, byte by byte, for any number.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use weft_sim::{Report, Scenario, run_on};
+use weft_units::Seed;
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse(text, Path::new("")).unwrap()
+}
+
+/// Returns the report of a run that may use this number of threads, and the reason if it did not.
+fn report(scenario: &Scenario, seed: u64, threads: usize) -> (Report, Option<&'static str>) {
+    run_on(scenario, Seed(seed), NonZeroUsize::new(threads).unwrap()).unwrap()
+}
+
+/// Asserts that a scenario runs on several threads, and that its report is the same for any number. Returns it.
+fn assert_same(text: &str, seed: u64) -> Report {
+    let scenario = scenario(text);
+    let (first, _) = report(&scenario, seed, 1);
+    let one = first.to_json();
+    for threads in [2, 3, 5, 8] {
+        let (several, alone_because) = report(&scenario, seed, threads);
+        assert_eq!(alone_because, None);
+        let several = several.to_json();
+        if several != one {
+            let lines = one.lines().zip(several.lines()).filter(|(one, other)| one != other);
+            let differing: Vec<_> = lines.take(5).collect();
+            panic!("{threads} threads, seed {seed}: {differing:#?}\n{text}");
+        }
+    }
+    first
+}
+
+const FAT_TREE: &str = r#"topology = { kind = "fat-tree", hosts = 128, tiers = 3 }"#;
+const LEAVES: &str =
+    r#"topology = { kind = "leaf-spine", leaves = 9, spines = 4, hosts_per_leaf = 4 }"#;
+
+#[test]
+fn permutation_traffic() {
+    for jitter in ["0ns", "100ns"] {
+        let report = assert_same(
+            &format!(
+                r#"
+                {FAT_TREE}
+                host = {{ jitter = "{jitter}" }}
+                measure = {{ flows = true }}
+                [[workload]]
+                kind = "permutation"
+                size = "100KB"
+                "#
+            ),
+            1,
+        );
+        assert!(report.finished, "{report:?}");
+    }
+}
+
+#[test]
+fn a_network_whose_tiers_alternate() {
+    assert_same(
+        r#"
+        topology = { kind = "fat-tree", hosts = 1024, tiers = 3 }
+        measure = { flows = true }
+        [[workload]]
+        kind = "permutation"
+        size = "40KB"
+        "#,
+        1,
+    );
+}
+
+#[test]
+fn workloads_that_react_to_messages() {
+    for workload in [
+        r#"kind = "all-to-all"
+           size = "9KB"
+           iterations = 2"#,
+        r#"kind = "ring-all-reduce"
+           size = "72KB"
+           iterations = 2"#,
+        r#"kind = "training"
+           rounds = 3
+           compute = "10us"
+           collective = [{ operation = "all-gather", size = "64KB", ranks = 4 }]"#,
+    ] {
+        for handshake in [false, true] {
+            let report = assert_same(
+                &format!(
+                    "{LEAVES}\nhost = {{ handshake = {handshake}, jitter = \"0ns\" }}\n\
+                     measure = {{ flows = true }}\n[[workload]]\n{workload}"
+                ),
+                3,
+            );
+            assert!(report.finished, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn faults_and_samples_between_windows() {
+    let report = assert_same(
+        &format!(
+            r#"
+            {LEAVES}
+            
+            run = {{ limit = "5ms", reroute_after = "30us" }}
+            measure = {{ flows = true, sample_every = "7us" }}
+            [[workload]]
+            kind = "permutation"
+            size = "500KB"
+            [[workload]]
+            kind = "ring-all-reduce"
+            size = "1MB"
+            [[fault]]
+            kind = "link-down"
+            links = "random-uplink"
+            at = "20us"
+            duration = "50us"
+            [[fault]]
+            kind = "loss"
+            links = "random-uplink"
+            probability = 0.02
+            [[fault]]
+            kind = "duplication"
+            links = "random-uplink"
+            probability = 0.02
+            [[fault]]
+            kind = "corruption"
+            links = "random-uplink"
+            probability = 0.02
+            [[fault]]
+            kind = "restart"
+            host = 5
+            at = "40us"
+            "#
+        ),
+        2,
+    );
+    assert!(report.network.lost["lossy_link"] > 0, "{report:?}");
+}
+
+#[test]
+fn incast_with_marks_and_losses() {
+    let report = assert_same(
+        &format!(
+            r#"
+            {LEAVES}
+            queue = {{ limit = "40KB", ecn_min = "10KB", ecn_max = "30KB" }}
+            run = {{ limit = "20ms" }}
+            measure = {{ flows = true }}
+            [[workload]]
+            kind = "incast"
+            receiver = 0
+            size = "100KB"
+            "#
+        ),
+        4,
+    );
+    assert!(report.network.lost["queue_full"] > 0 && report.network.marked > 0, "{report:?}");
+}
+
+/// Returns a random small world that can run on several threads.
+fn random_world(seed: u64) -> String {
+    let mut rng = Seed(seed).rng();
+    let mut one_of = |texts: &[&str]| texts[rng.index(texts.len())].to_owned();
+    let topology = one_of(&[
+        r#"{ kind = "leaf-spine", leaves = 3, spines = 2, hosts_per_leaf = 3 }"#,
+        r#"{ kind = "leaf-spine", leaves = 8, spines = 1, hosts_per_leaf = 1 }"#,
+        r#"{ kind = "fat-tree", hosts = 16, tiers = 3 }"#,
+        r#"{ kind = "fat-tree", hosts = 54, tiers = 3 }"#,
+    ]);
+    let transport = one_of(&[
+        "",
+        r#"transport = { policy = "single" }"#,
+        r#"transport = { policy = "oblivious", congestion = "dcqcn" }"#,
+        r#"transport = { policy = "strack", mtu = 1000, ack_every = 1 }"#,
+    ]);
+    let host = one_of(&[
+        "",
+        "host = { jitter = \"0ns\" }",
+        "host = { jitter = \"0ns\", handshake = true }",
+        "host = { place_delay = \"500ns\" }",
+    ]);
+    let queue = one_of(&["", r#"queue = { limit = "30KB", ecn_min = "5KB", ecn_max = "20KB" }"#]);
+    let mut text = format!(
+        "topology = {topology}\n{transport}\n{host}\n{queue}\n\
+         run = {{ limit = \"3ms\", reroute_after = \"20us\" }}\nmeasure = {{ flows = true }}\n"
+    );
+    for _ in 0..2 {
+        text += &one_of(&[
+            "[[workload]]\nkind = \"permutation\"\nsize = \"40KB\"\n",
+            "[[workload]]\nkind = \"all-to-all\"\nsize = \"6KB\"\niterations = 2\n",
+            "[[workload]]\nkind = \"ring-all-reduce\"\nsize = \"90KB\"\niterations = 2\n",
+            "[[workload]]\nkind = \"incast\"\nreceiver = 1\nsize = \"50KB\"\n",
+        ]);
+        text += &one_of(&[
+            "",
+            "[[fault]]\nkind = \"loss\"\nlinks = \"random-uplink\"\nprobability = 0.05\n",
+            "[[fault]]\nkind = \"link-down\"\nlinks = \"random-uplink\"\nat = \"9us\"\nduration = \"40us\"\n",
+            "[[fault]]\nkind = \"reordering\"\nlinks = \"random-uplink\"\nprobability = 0.1\nby = \"3us\"\n",
+        ]);
+    }
+    text
+}
+
+#[test]
+fn random_small_worlds() {
+    for seed in 0..20 {
+        assert_same(&random_world(seed), seed);
+    }
+}
+
+#[test]
+fn runs_that_take_one_thread_say_why() {
+    let poisson = r#"
+        [[workload]]
+        kind = "poisson"
+        load = 0.3
+        duration = "100us"
+    "#;
+    for (text, expected) in [
+        (poisson, Some("a workload opens channels without a handshake")),
+        ("forwarding.kind = \"drill\"", Some("the switches' forwarding model keeps state")),
+        ("port.kind = \"priority\"", Some("ports hold queues")),
+        ("pcie = {}", Some("hosts have a bus to their memory")),
+    ] {
+        let text = format!("{LEAVES}\n{text}\n");
+        let text = match text.contains("[[workload]]") {
+            true => text,
+            false => format!("{text}[[workload]]\nkind = \"permutation\"\nsize = \"20KB\""),
+        };
+        let scenario = scenario(&text);
+        let (several, alone_because) = report(&scenario, 1, 4);
+        assert_eq!(alone_because, expected, "{text}");
+        assert_eq!(several.to_json(), report(&scenario, 1, 1).0.to_json(), "{text}");
+    }
+}
