@@ -28,6 +28,14 @@ pub fn allocated_bytes() -> Option<usize> {
     None
 }
 
+/// Returns the bytes of memory that programs can still use without swapping; `None` where the kernel does not say it as
+/// Linux does.
+pub fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
     use std::hint::black_box;

@@ -18,6 +18,7 @@ mod background;
 mod collective_mix;
 mod flow_list;
 mod flows;
+mod graph;
 mod hosts;
 mod incast;
 mod iteration;
@@ -38,6 +39,7 @@ pub use background::Config as Background;
 pub use collective_mix::{Config as CollectiveMix, Mix};
 pub use flow_list::{Config as FlowList, parse_flow_list, read_flow_list};
 pub use flows::{Connections, Flow, Flows};
+pub use graph::{AllReduce, Config as GraphFile};
 pub use hosts::{HostSet, ParseHostsError};
 pub use incast::Config as Incast;
 pub use iteration::{Iteration, Shares};
@@ -130,6 +132,9 @@ pub enum WorkloadError {
         /// The reason.
         reason: String,
     },
+    /// A file of another simulator that cannot be read.
+    #[error(transparent)]
+    Import(#[from] crate::import::ImportError),
     /// A malformed line of a file.
     #[error("{}:{line}: expected {expected}, found {found:?}", file.display())]
     Line {
@@ -232,6 +237,7 @@ workloads! {
     Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";
     Poisson => poisson, "poisson", "flows at random times between random hosts, at a given load, of sizes from a distribution";
     FlowList => flow_list, "flow-list", "replays a file of flows (.cm of htsim, or ns-3's; plain or .gz)";
+    Graph => graph, "graph", "runs a file's graph of messages, computation and collectives (Chakra, GOAL, SimAI, htsim)";
 }
 
 /// Returns the size of one message from a setting, bytes.

@@ -53,11 +53,11 @@ impl Default for ServerConfig {
 
 impl ServerConfig {
     /// Returns the number of GPUs of a server.
-    pub(super) const fn gpus(&self) -> u32 {
+    pub(in super::super) const fn gpus(&self) -> u32 {
         self.hosts * self.gpus_per_host
     }
 
-    pub(super) fn check(&self) -> Result<(), WorkloadError> {
+    pub(in super::super) fn check(&self) -> Result<(), WorkloadError> {
         for (key, value) in [("hosts", self.hosts), ("gpus_per_host", self.gpus_per_host)] {
             at_least_one(key, value)?;
             if value > 64 {
