@@ -6,6 +6,12 @@
 //! <node> <node> <rate> <delay> <error rate>     one line for each link
 //! ```
 //!
+//! SimAI's variant has another first line, and lists NVSwitches before the others; they are switches here:
+//!
+//! ```text
+//! <nodes> <GPUs per server> <NVSwitches> <switches> <links> <GPU type>
+//! ```
+//!
 //! Nodes are numbered from 0 in any order; nodes not listed as switches are hosts. Text after the last
 //! link is ignored. The reader keeps the file's numbers as [labels](Topology::label).
 
@@ -232,12 +238,16 @@ impl Header {
         let Some((line, fields)) = lines.next() else {
             return Err(Ns3Error::FieldCount { line: 1, found: 0, expected });
         };
-        let [nodes, switches, links] = fields[..] else {
-            return Err(Ns3Error::FieldCount { line, found: fields.len(), expected });
+        let (nodes, nvswitches, switches, links) = match fields[..] {
+            [nodes, switches, links] => (nodes, "0", switches, links),
+            [nodes, _, nvswitches, switches, links, _] => (nodes, nvswitches, switches, links),
+            _ => return Err(Ns3Error::FieldCount { line, found: fields.len(), expected }),
         };
+        let nvswitch_count: u32 = parse(line, nvswitches, "a number of NVSwitches")?;
+        let switch_count: u32 = parse(line, switches, "a number of switches")?;
         let header = Self {
             nodes: parse(line, nodes, "a number of nodes")?,
-            switches: parse(line, switches, "a number of switches")?,
+            switches: switch_count.saturating_add(nvswitch_count),
             links: parse(line, links, "a number of links")?,
         };
         let unless = |holds: bool, found, expected| {

@@ -6,6 +6,7 @@ use weft_units::Seed;
 use super::*;
 use crate::build::{LeafSpine, TopologyKind};
 use crate::hash::crc::CRC32;
+use crate::{Failures, Routes};
 
 /// Two hosts (0 and 3) under one leaf (1) and a spine (2) above it.
 const SMALL: &str =
@@ -155,4 +156,25 @@ fn truncated_and_garbled_files_are_errors_and_never_a_panic() {
             assert_eq!(write_ns3(&read_ns3(&text).unwrap()).unwrap(), text);
         }
     }
+}
+
+#[test]
+fn the_variant_of_simai_has_nvswitches_among_its_switches() {
+    // Two servers of two GPUs; each GPU has its NVSwitch (4, 5) and a port of a leaf (6).
+    let text = "7 2 2 1 8 A100\n4 5 6\n\
+                0 4 2400Gbps 0.000025ms 0\n1 4 2400Gbps 0.000025ms 0\n\
+                2 5 2400Gbps 0.000025ms 0\n3 5 2400Gbps 0.000025ms 0\n\
+                0 6 100Gbps 0.0005ms 0\n1 6 100Gbps 0.0005ms 0\n\
+                2 6 100Gbps 0.0005ms 0\n3 6 100Gbps 0.0005ms 0\n";
+    let topology = read_ns3(text).unwrap();
+    assert_eq!((topology.hosts(), topology.switches(), topology.ports(NodeId(0)).len()), (4, 3, 2));
+    let link = topology.link(topology.ports(NodeId(0))[0]);
+    assert_eq!((topology.label(link.to), link.propagation), (4, Duration::from_nanos(25)));
+    let routes = Routes::compute(&topology, &Failures::none()).unwrap();
+    let paths = |to: u32| routes.path_count(&topology, NodeId(0), NodeId(to));
+    assert_eq!((paths(1), paths(2)), (2, 1), "two switches lead to the neighbour, one elsewhere");
+    assert_eq!(
+        error_of("4 1 4294967295 4294967295 3 A100\n"),
+        "line 1: found \"4294967295\", expected fewer switches than nodes"
+    );
 }
