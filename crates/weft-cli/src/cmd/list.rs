@@ -84,6 +84,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::workload::Kind),
     },
     Kind {
+        name: "formats",
+        about: "graphs of other simulators that a workload runs",
+        entries: rows!(weft_sim::import::Format),
+    },
+    Kind {
         name: "sizes",
         about: "published distributions of flow sizes",
         entries: rows!(weft_sim::workload::sizes::Published),

@@ -13,6 +13,7 @@ use weft_report::terminal::Output;
 
 mod batch;
 mod compare;
+mod import;
 mod list;
 mod page;
 mod run;
@@ -31,6 +32,7 @@ Examples:
   weft sim run mine.toml --set transport.paths=16 --html out/mine.html
   weft sim compare mine.toml --balancers ecmp,oblivious --seeds 5
   weft sim show mine.toml                                 with every default filled in
+  weft sim import job.0.et --out job.toml                 a scenario from another simulator's input
   weft sim swarm --seeds 10000                            random worlds, every invariant checked"
 )]
 pub(crate) struct Args {
@@ -79,6 +81,17 @@ Example:
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
+    /// Read an input of another simulator, or a trace of a job, and write a scenario that runs it
+    #[command(after_help = "\
+Examples:
+  weft sim import alltoall.cm                         what it has, and a scenario
+  weft sim import traces/llama.0.et --out llama.toml  a Chakra trace, all ranks
+  weft sim import matrix.cm --set start_unit=ps       start times as NDP reads them
+  weft sim run llama.toml
+
+Formats: connection matrices of htsim, execution traces of MLCommons Chakra, GOAL as text or binary, workloads of SimAI,
+flows and topologies of the ns-3 RDMA simulators and of SimAI; all but topologies may be compressed by gzip.")]
+    Import(import::ImportArgs),
     /// List scenario files
     #[command(after_help = "\
 Examples:
@@ -108,6 +121,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             let expanded = read_scenario(&scenario, &set)?.expanded()?;
             output.value(&expanded, || expanded.clone())?;
         }
+        Verb::Import(arguments) => import::run(&arguments, output)?,
         Verb::List { folders } => list::list(&folders, output)?,
         Verb::Swarm(arguments) => return swarm::run(&arguments, output),
     }
