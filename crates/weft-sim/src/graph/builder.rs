@@ -159,10 +159,10 @@ impl GraphBuilder {
         operation: Operation,
     ) -> Result<u32, GraphError> {
         let ranks = &self.groups[operation.group as usize];
-        if !ranks.contains(&rank) {
+        let before = self.taken.get(&(operation.group, rank)).copied();
+        if before.is_none() && !ranks.contains(&rank) {
             return Err(GraphError::NotInGroup { rank, group: named(ranks) });
         }
-        let before = self.taken.get(&(operation.group, rank)).copied();
         let number = before.map_or(0, |(number, _)| number);
         let known = &mut self.of_group[operation.group as usize];
         let index = match known.get(number) {

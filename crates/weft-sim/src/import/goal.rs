@@ -98,6 +98,9 @@ impl Schedule {
         };
         match words {
             [] => {}
+            ["num_ranks", _] if self.builder.is_some() => {
+                return Err(source.line_error("\"num_ranks n\" once", text.trim()));
+            }
             ["num_ranks", ranks] => {
                 let ranks = ranks.parse().ok().filter(|&ranks| (1..ANY).contains(&ranks));
                 self.builder = Some(GraphBuilder::new(ranks.ok_or_else(wrong)?, self.memory));
@@ -253,6 +256,7 @@ mod tests {
         for (text, want) in [
             ("", "s.goal: expected \"num_ranks n\", found nothing"),
             ("num_ranks 0\n", "s.goal:1: expected [label:] send"),
+            ("num_ranks 1\nnum_ranks 1\n", "s.goal:2: expected \"num_ranks n\" once"),
             ("rank 0 {\n", "s.goal:1: expected \"num_ranks n\" before the ranks"),
             ("num_ranks 1\nrank 1 {\n", "s.goal:2: expected rank 1 does not exist"),
             ("num_ranks 1\nrank 0 {\n", "s.goal: rank 0 has no closing brace"),

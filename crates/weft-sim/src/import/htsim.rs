@@ -22,7 +22,7 @@ use crate::graph::{GraphBuilder, GraphError, Op, When};
 use crate::time::SimSpan;
 
 /// The form of a flow's line, for errors.
-const FLOW: &str = "src->dst [id k] start x | trigger t, size bytes [prio p] \
+const FLOW: &str = "src->dst [id k] [msg m] start x | trigger t, size bytes [prio p] \
                     [send_done_trigger t] [recv_done_trigger t]";
 /// The form of a trigger's line, for errors.
 const TRIGGER: &str = "trigger id t oneshot | multishot | barrier count n";
@@ -116,6 +116,9 @@ impl Matrix {
         let number: Option<u64> = count.parse().ok();
         let number = number.ok_or_else(|| source.line_error("a number", count))?;
         if key == "Nodes" {
+            if self.builder.is_some() {
+                return Err(source.line_error("\"Nodes n\" once", count));
+            }
             let nodes = u32::try_from(number).ok().filter(|&nodes| nodes > 0);
             let nodes = nodes.ok_or_else(|| source.line_error("a number of nodes", count))?;
             self.builder = Some(GraphBuilder::new(nodes, self.memory));
@@ -195,10 +198,16 @@ impl Matrix {
     }
 
     fn fields(&mut self, fields: &[&str], source: &Source<'_>) -> Result<Flow, ImportError> {
-        let mut flow = Flow::default();
-        for field in fields.chunks(2) {
-            let wrong = || source.line_error(FLOW, &field.join(" "));
-            let &[key, value] = field else { return Err(wrong()) };
+        let (mut flow, mut words) = (Flow::default(), fields.iter().copied().peekable());
+        while let Some(key) = words.next() {
+            if key == "msg" {
+                // Its number may be missing.
+                words.next_if(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+                self.summary.leave("msg (each line is a flow with a connection of its own)");
+                continue;
+            }
+            let wrong = || source.line_error(FLOW, &fields.join(" "));
+            let value = words.next().ok_or_else(wrong)?;
             let trigger = || number(value).filter(|&id| id > 0).ok_or_else(wrong);
             match key {
                 "start" => flow.start = Some(picos(value, self.unit).ok_or_else(wrong)?),
@@ -207,14 +216,7 @@ impl Matrix {
                 "recv_done_trigger" => flow.activates.push((trigger()?, When::Delivered)),
                 "size" => flow.bytes = Some(value.parse().map_err(|_| wrong())?),
                 "id" => {}
-                "prio" | "msg" => {
-                    let reason = if key == "prio" {
-                        "prio (flows have no priorities)"
-                    } else {
-                        "msg (each line is a flow with a connection of its own)"
-                    };
-                    self.summary.leave(reason);
-                }
+                "prio" => self.summary.leave("prio (flows have no priorities)"),
                 _ => return Err(wrong()),
             }
         }
@@ -384,15 +386,24 @@ mod tests {
     }
 
     #[test]
+    fn messages_may_have_no_number() {
+        let import =
+            import("Nodes 2\n0->1 id 1 msg start 0 size 7\n0->1 id 1 msg 3 start 0 size 8\n");
+        let import = import.unwrap();
+        assert_eq!((import.graph.bytes(), import.summary.left.values().sum::<u64>()), (15, 2));
+    }
+
+    #[test]
     fn what_htsim_would_not_run_is_refused_with_its_line() {
         for (text, want) in [
             ("0->1 start 0 size 1\n", "m.cm:1: expected \"Nodes n\" before the flows"),
             ("Nodes 2\nConnections 2\n0->1 start 0 size 1\n", "m.cm:2: it announces 2 Connections"),
+            ("Nodes 2\n0->1 start 0 size 1\nNodes 2\n", "m.cm:3: expected \"Nodes n\" once"),
             ("Nodes 2\n0->2 start 0 size 1\n", "m.cm:2: expected two different hosts below 2"),
             ("Nodes 2\n0->1 size 1\n", "m.cm:2: expected either a start or a trigger"),
             ("Nodes 2\n0->1 start 0 trigger 1 size 1\n", "m.cm:2: expected either a start or"),
-            ("Nodes 2\n0->1 start 0 size -1\n", "m.cm:2: expected src->dst [id k]"),
-            ("Nodes 2\n0->1 start nan size 1\n", "m.cm:2: expected src->dst [id k]"),
+            ("Nodes 2\n0->1 start 0 size -1\n", "m.cm:2: expected src->dst [id k] [msg m]"),
+            ("Nodes 2\n0->1 start nan size 1\n", "m.cm:2: expected src->dst [id k] [msg m]"),
             ("Nodes 2\n0->1 trigger 1 size 1\n", "m.cm: trigger 1: it has no line"),
             (
                 "Nodes 2\n0->1 trigger 1 size 1\ntrigger id 1 oneshot\n",

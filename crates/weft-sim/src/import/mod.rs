@@ -85,7 +85,7 @@ impl Roofline {
     }
 }
 
-/// What a reader took from a file and what it left.
+/// An account of a file: the parts that its reader took, and those that it left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The format.

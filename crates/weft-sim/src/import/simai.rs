@@ -5,6 +5,8 @@
 //! of the update. All ranks run all layers: forward in order, backward in reverse. The weights' collective does not hold
 //! up the layers behind it, the others do.
 
+use std::collections::BTreeMap;
+
 use weft_plan::collective::Collective;
 
 use super::error::Place;
@@ -236,16 +238,17 @@ struct Job<'a> {
     builder: GraphBuilder,
     summary: &'a mut Summary,
     /// The groups that are made, by kind and first rank.
-    groups: std::collections::BTreeMap<(u8, u32), u32>,
+    groups: BTreeMap<(u8, u32), u32>,
 }
 
 impl<'a> Job<'a> {
     fn new(header: Header, options: &Options, summary: &'a mut Summary) -> Self {
         let builder = GraphBuilder::new(header.ranks, options.memory);
-        Self { header, builder, summary, groups: std::collections::BTreeMap::new() }
+        Self { header, builder, summary, groups: BTreeMap::new() }
     }
 
     fn build(mut self, layers: &[Layer]) -> Result<crate::graph::Graph, GraphError> {
+        self.builder.check_memory(1.0)?;
         for rank in 0..self.header.ranks {
             let mut last = None;
             match self.header.policy {
@@ -331,15 +334,15 @@ impl<'a> Job<'a> {
         before: Option<u32>,
     ) -> Result<Option<u32>, GraphError> {
         let Some((kind, group, bytes)) = pass.collective else { return Ok(before) };
-        let ranks = self.group(rank, group);
-        if ranks.len() < 2 {
+        let (first, size) = self.extent(rank, group);
+        if size < 2 {
             return Ok(before);
         }
-        let key = (group as u8, ranks[0]);
+        let key = (group as u8, first);
         let group = match self.groups.get(&key) {
             Some(&known) => known,
             None => {
-                let number = self.builder.group(ranks)?;
+                let number = self.builder.group(self.members(rank, group))?;
                 self.groups.insert(key, number);
                 number
             }
@@ -349,26 +352,31 @@ impl<'a> Job<'a> {
         Ok(Some(node))
     }
 
-    /// Returns the ranks with which a rank is in a group: as Megatron numbers them, tensor ranks are consecutive, then
-    /// replicas, of which consecutive ones share experts, then stages.
-    fn group(&self, rank: u32, group: Group) -> Vec<u32> {
+    /// Returns the first rank of a rank's group, and the number of ranks.
+    fn extent(&self, rank: u32, group: Group) -> (u32, u32) {
         let Header { ranks, tensor, expert, pipeline, .. } = self.header;
         let stage = ranks / pipeline;
-        let (first, place) = (rank - rank % stage, rank % stage);
+        let (start, place) = (rank - rank % stage, rank % stage);
         let (replica, column) = (place / tensor, place % tensor);
-        let replicas = stage / tensor;
-        let of = |replica: u32| first + replica * tensor + column;
+        let of = |replica: u32| start + replica * tensor + column;
         match group {
-            Group::Tensor => (0..tensor).map(|column| rank - rank % tensor + column).collect(),
-            Group::Data => (0..replicas).map(of).collect(),
-            Group::Expert => {
-                let block = replica - replica % expert;
-                (block..block + expert).map(of).collect()
-            }
-            Group::DataOfExperts => {
-                (replica % expert..replicas).step_by(expert as usize).map(of).collect()
-            }
+            Group::Tensor => (rank - rank % tensor, tensor),
+            Group::Data => (of(0), stage / tensor),
+            Group::Expert => (of(replica - replica % expert), expert),
+            Group::DataOfExperts => (of(replica % expert), stage / tensor / expert),
         }
+    }
+
+    /// Returns the ranks of a rank's group: as Megatron numbers them, tensor ranks are consecutive, then replicas, of
+    /// which consecutive ones share experts, then stages.
+    fn members(&self, rank: u32, group: Group) -> Vec<u32> {
+        let (first, size) = self.extent(rank, group);
+        let distance = match group {
+            Group::Tensor => 1,
+            Group::Data | Group::Expert => self.header.tensor,
+            Group::DataOfExperts => self.header.tensor * self.header.expert,
+        };
+        (0..size).map(|place| first + place * distance).collect()
     }
 
     /// Counts what was taken and left.
@@ -383,7 +391,7 @@ impl<'a> Job<'a> {
                     Group::Expert => "ranks that share experts",
                     Group::DataOfExperts => "replicas of experts",
                 };
-                if self.group(0, group).len() < 2 {
+                if self.extent(0, group).1 < 2 {
                     self.summary.leave("collectives of one rank");
                 } else {
                     self.summary.take(&format!("{kind} of {among}"));

@@ -14,7 +14,7 @@ use super::error::{ImportError, Place};
 const MAX_LINE: u64 = 1 << 20;
 /// The bytes that a compressed file may always expand to.
 const FREE_EXPANSION: u64 = 4 << 20;
-/// How many bytes one compressed byte may expand to beyond that. Text and traces stay far below it; gzip's limit is
+/// The bytes that one compressed byte may expand to beyond that. Text and traces stay far below it; gzip's limit is
 /// about 1030.
 const MAX_EXPANSION: u64 = 200;
 /// The first bytes of a gzip file.

@@ -31,7 +31,7 @@ pub(super) struct ImportArgs {
     out: Option<PathBuf>,
 }
 
-/// What a file has.
+/// The account of a file, with its scenario.
 #[derive(Debug, Serialize)]
 struct Account {
     kind: &'static str,

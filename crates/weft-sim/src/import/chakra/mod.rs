@@ -120,7 +120,7 @@ impl Trace {
         let file = source.file().to_owned();
         let of_rank = OfRank { rank, file: &file, nodes: &nodes };
         let order = of_rank.order(&mut self.summary)?;
-        let mut groups = self.groups.clone();
+        let mut groups = Groups::new();
         for node in &nodes {
             if node.kind == 1 {
                 groups.extend(groups::of_inputs(&node.inputs, self.builder.ranks()));
@@ -315,9 +315,9 @@ impl Trace {
         self.builder.collective(rank, label, operation).map_err(wrong)
     }
 
-    /// Returns the ranks of a group.
+    /// Returns the ranks of a group, of which `groups` are those that the rank itself names.
     fn ranks_of(&self, name: &str, groups: &Groups) -> Result<Vec<u32>, String> {
-        match groups.get(name) {
+        match groups.get(name).or_else(|| self.groups.get(name)) {
             Some(ranks) => Ok(ranks.clone()),
             None if name.is_empty() || name == "0" => Ok((0..self.builder.ranks()).collect()),
             None => Err(format!(

@@ -32,7 +32,7 @@ use ranks::Ranks;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file, relative to the scenario's folder; of a Chakra trace, rank 0's.
+    /// The file, relative to the scenario's folder; of a Chakra trace, any rank's.
     pub file: PathBuf,
     /// The file's format; without it, the format is recognised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
