@@ -49,6 +49,23 @@ fn no_garbled_list_of_flows_breaks_a_promise() {
 }
 
 #[test]
+fn no_garbled_input_of_another_simulator_breaks_a_promise() {
+    type Property = fn(&[u8]) -> bool;
+    let targets: [(&str, Property, u64); 5] = [
+        ("htsim", properties::htsim, 1_000),
+        ("goal", properties::goal, 1_000),
+        ("goal_binary", properties::goal_binary, 500),
+        ("simai", properties::simai, 1_000),
+        ("chakra", properties::chakra_trace, 500),
+    ];
+    for (name, property, min) in targets {
+        let golden = golden(&format!("tests/golden/{name}"));
+        let accepted = garble::survive(&golden, 20_000, property);
+        assert!(accepted > min, "only {accepted} of {name} were graphs: the garbling is too wild");
+    }
+}
+
+#[test]
 fn no_garbled_distribution_of_sizes_breaks_a_promise() {
     let accepted = garble::survive(&golden("tests/golden/sizes"), 50_000, properties::sizes);
     assert!(accepted > 1_000, "only {accepted} were distributions: the garbling is too wild");

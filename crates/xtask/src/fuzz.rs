@@ -41,6 +41,11 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),
     (&["sizes"], "crates/weft-sim/tests/golden/sizes"),
+    (&["htsim"], "crates/weft-sim/tests/golden/htsim"),
+    (&["goal"], "crates/weft-sim/tests/golden/goal"),
+    (&["goal_binary"], "crates/weft-sim/tests/golden/goal_binary"),
+    (&["simai"], "crates/weft-sim/tests/golden/simai"),
+    (&["chakra"], "crates/weft-sim/tests/golden/chakra"),
     (&["experiment"], "crates/weft-sim/tests/golden/experiment"),
     (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
@@ -95,6 +100,9 @@ const MAX_LENGTHS: &[(&str, u32)] = &[
     ("experiment", 1536),
     ("scenario", 1536),
     ("installed", 1536),
+    ("htsim", 1536),
+    ("goal", 1536),
+    ("simai", 1536),
 ];
 
 /// The seconds after which a running input counts as a hang.

@@ -8,6 +8,8 @@ use std::path::Path;
 use toml::Value;
 use weft_sim::experiment::{Experiment, MAX_POINTS};
 use weft_sim::fault::LinkSelector;
+use weft_sim::graph::{Graph, Op};
+use weft_sim::import::{Format, Import, ImportError, Options, Source, chakra, parse};
 use weft_sim::scenario::{Scenario, TopologySource};
 use weft_sim::workload::sizes::{Published, Sizes};
 use weft_sim::workload::{Flow, HostSet, parse_flow_list};
@@ -166,4 +168,78 @@ pub fn selectors(bytes: &[u8]) -> bool {
         let _ = selector.select(&topology, &mut Seed(1).rng());
     }
     hosts.is_ok() || links.is_ok()
+}
+
+/// The memory that a graph of a fuzzed file may use, bytes.
+const GRAPH_MEMORY: u64 = 16 << 20;
+
+/// The settings of readers: a small memory, and some ranks where a file names none.
+fn reading() -> Options {
+    Options { ranks: Some(4), memory: GRAPH_MEMORY, ..Options::default() }
+}
+
+/// Checks what a reader returned: an error that names the file, or a graph whose parts exist.
+fn import(result: Result<Import, ImportError>) -> bool {
+    let Import { graph, summary } = match result {
+        Ok(import) => import,
+        Err(error) => {
+            assert!(error.to_string().starts_with("in:"), "{error}");
+            return false;
+        }
+    };
+    assert!(summary.taken.len() + summary.left.len() <= 130, "kinds are limited");
+    sound(&graph);
+    true
+}
+
+/// Checks that the parts of a graph exist, and that it keeps to its memory.
+fn sound(graph: &Graph) {
+    assert!(graph.memory() <= GRAPH_MEMORY, "{} bytes", graph.memory());
+    for (index, node) in (0u32..).zip(graph.nodes()) {
+        assert!(node.rank < graph.ranks());
+        match node.op {
+            Op::Send { to, .. } => assert!(to < graph.ranks()),
+            Op::Collective(number) => {
+                let operation = graph.operations()[number as usize];
+                let ranks = &graph.groups()[operation.group as usize];
+                assert!(ranks.contains(&node.rank) && (operation.root as usize) < ranks.len());
+            }
+            _ => {}
+        }
+        for (after, _) in graph.dependents(index) {
+            assert!((after as usize) < graph.nodes().len());
+        }
+    }
+}
+
+fn format(bytes: &[u8], format: Format) -> bool {
+    let source = Source::of(bytes, Path::new("in"));
+    import(source.and_then(|source| parse(source, format, &reading())))
+}
+
+/// Reads a connection matrix of htsim with triggers.
+pub fn htsim(bytes: &[u8]) -> bool {
+    format(bytes, Format::Htsim)
+}
+
+/// Reads a schedule in GOAL, as text.
+pub fn goal(bytes: &[u8]) -> bool {
+    format(bytes, Format::Goal)
+}
+
+/// Reads a schedule in GOAL, in binary form.
+pub fn goal_binary(bytes: &[u8]) -> bool {
+    format(bytes, Format::GoalBinary)
+}
+
+/// Reads a workload of SimAI.
+pub fn simai(bytes: &[u8]) -> bool {
+    format(bytes, Format::Simai)
+}
+
+/// Reads a trace of Chakra whose two ranks have the same nodes, so that their collectives match.
+pub fn chakra_trace(bytes: &[u8]) -> bool {
+    let source = || Source::of(bytes, Path::new("in"));
+    let groups = [("7".to_owned(), vec![0, 1])].into();
+    import(source().and_then(|one| chakra::read(vec![one, source()?], Some(groups), &reading())))
 }
