@@ -208,6 +208,14 @@ impl Fabric {
         self.held_bytes(link, now).unwrap_or_else(by_time)
     }
 
+    /// Returns the bytes that have left a port; unlike [`Link::bytes`], without those that a `fifo` port has accepted
+    /// and not sent yet.
+    pub fn sent_bytes(&self, link: LinkId, now: SimTime) -> u64 {
+        let unsent = self.unsent_bytes(link, now);
+        let unsent = unsent.unwrap_or_else(|| self.queued_bytes(link, now));
+        self.link(link).bytes.saturating_sub(unsent)
+    }
+
     /// Returns the current routes.
     pub fn routes(&self) -> &Routes {
         &self.routes

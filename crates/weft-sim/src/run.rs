@@ -22,7 +22,7 @@ use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{FinishedFlow, Traffic};
 use crate::workload::{Setting, Workload, WorkloadBuilder, WorkloadConfig, WorkloadError};
-use crate::world::{BuildError, Network, World};
+use crate::world::{BuildError, Network, Watcher, World};
 
 /// The error of a scenario that cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,11 @@ pub enum RunError {
 /// # Errors
 /// The scenario does not describe a world that can be built.
 pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
-    run_world(scenario, seed, &mut build(scenario, seed)?)
+    let mut world = build(scenario, seed)?;
+    world.start();
+    world.plan_source_ports()?;
+    let finished = world.run(limit(scenario));
+    report(scenario, seed, &world, finished)
 }
 
 /// Runs a scenario on up to `threads` threads: the report is the same for any number. Returns with it the reason why
@@ -86,31 +90,34 @@ pub fn run_on(
         NonZeroUsize::MIN => None,
         _ => world.runs_alone_because(),
     };
-    Ok((run_world(scenario, seed, &mut world)?, alone_because))
+    world.start();
+    world.plan_source_ports()?;
+    let finished = world.run(limit(scenario));
+    Ok((report(scenario, seed, &world, finished)?, alone_because))
 }
 
-/// Runs a scenario and adds the packets that its hosts send and receive to `capture`, which is returned with the
-/// report.
+/// Runs a scenario, watched by `watcher`; the report is that of [`run`]. The packets that hosts send and receive are
+/// added to `capture`, if there is one.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_captured(
+pub fn run_watched(
     scenario: &Scenario,
     seed: Seed,
-    capture: Capture,
-) -> Result<(Report, Capture), RunError> {
+    capture: &mut Option<Capture>,
+    watcher: &mut dyn Watcher,
+) -> Result<Report, RunError> {
     let mut world = build(scenario, seed)?;
-    world.network.capture = Some(capture);
-    let report = run_world(scenario, seed, &mut world)?;
-    let capture = world.network.capture.take().expect("put there above");
-    Ok((report, capture))
-}
-
-fn run_world(scenario: &Scenario, seed: Seed, world: &mut World) -> Result<Report, RunError> {
+    world.network.capture = capture.take();
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run(SimTime::EPOCH + SimSpan::from(scenario.run.limit));
-    report(scenario, seed, world, finished)
+    let finished = world.run_watched(limit(scenario), watcher);
+    *capture = world.network.capture.take();
+    report(scenario, seed, &world, finished)
+}
+
+fn limit(scenario: &Scenario) -> SimTime {
+    SimTime::EPOCH + SimSpan::from(scenario.run.limit)
 }
 
 /// Returns the world of a scenario before its start.

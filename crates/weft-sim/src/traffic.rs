@@ -145,10 +145,14 @@ pub struct Traffic {
     free: Vec<MessageId>,
     /// The recorded messages that finished, in order of completion.
     pub finished: Vec<FinishedFlow>,
+    /// All messages that finished since the log was last emptied, recorded or not, if a watcher wants them.
+    pub log: Option<Vec<FinishedFlow>>,
     /// Number of recorded messages that were in progress on channels that closed.
     pub abandoned: u64,
     /// Number of recorded messages submitted, by workload.
     recorded: Vec<u64>,
+    /// Bytes of all messages submitted.
+    submitted: u64,
 }
 
 impl Traffic {
@@ -199,6 +203,7 @@ impl Traffic {
             self.recorded.resize(index + 1, 0);
         }
         self.recorded[index] += u64::from(request.recorded);
+        self.submitted += u64::from(request.length);
         let record = Some(MessageRecord {
             request,
             workload,
@@ -327,18 +332,25 @@ impl Traffic {
         self.free.push(message);
         let channel = &mut self.channels[request.channel.0 as usize];
         channel.unfinished -= 1;
+        if !request.recorded && self.log.is_none() {
+            return;
+        }
+        let hosts = channel.hosts;
+        let finished = FinishedFlow {
+            workload,
+            tag: request.tag,
+            source: hosts[request.from.index()],
+            destination: hosts[request.from.other().index()],
+            length: request.length,
+            submitted,
+            delivered,
+            acknowledged: sent,
+        };
+        if let Some(log) = &mut self.log {
+            log.push(finished);
+        }
         if request.recorded {
-            let hosts = channel.hosts;
-            self.finished.push(FinishedFlow {
-                workload,
-                tag: request.tag,
-                source: hosts[request.from.index()],
-                destination: hosts[request.from.other().index()],
-                length: request.length,
-                submitted,
-                delivered,
-                acknowledged: sent,
-            });
+            self.finished.push(finished);
         }
     }
 
@@ -368,9 +380,23 @@ impl Traffic {
         true
     }
 
+    /// Returns the bytes of all messages that workloads submitted.
+    pub fn bytes_submitted(&self) -> u64 {
+        self.submitted
+    }
+
     /// Returns the number of recorded messages that a workload submitted.
     pub fn recorded_by(&self, workload: usize) -> u64 {
         self.recorded.get(workload).copied().unwrap_or(0)
+    }
+
+    /// Returns the messages in progress, each with its source and its destination.
+    pub fn unfinished(&self) -> impl Iterator<Item = (&MessageRecord, NodeId, NodeId)> {
+        self.messages.iter().flatten().map(|record| {
+            let SendRequest { channel, from, .. } = record.request;
+            let hosts = self.channels[channel.0 as usize].hosts;
+            (record, hosts[from.index()], hosts[from.other().index()])
+        })
     }
 
     /// Returns the number of messages in progress on open channels.

@@ -9,7 +9,7 @@ use crate::link::{Condition, Link, LinkClass};
 use crate::pace::Pace;
 use crate::packet::{Class, Ecn, Hop};
 use crate::port::buffer::Accounts;
-use crate::port::pfc::{self, Pause, PauseRequests};
+use crate::port::pfc::{self, Pause, PauseFrame, PauseRequests};
 use crate::port::{Kind, MarkAt, Port, Waiting};
 use crate::queue::{Admission, QueueDiscipline};
 use crate::time::{SimSpan, SimTime};
@@ -22,6 +22,8 @@ pub(super) struct Ports {
     accounts: Accounts,
     pause_requests: PauseRequests,
     mark_at: MarkAt,
+    /// The pause frames that ports received since the log was last emptied, if a watcher wants them.
+    pause_log: Option<Vec<PauseFrame>>,
 }
 
 impl Ports {
@@ -38,6 +40,7 @@ impl Ports {
             accounts: pfc.accounts(topology, port, buffer.size, *sending).unwrap_or_else(lossy),
             pause_requests: PauseRequests::new(pfc, topology),
             mark_at: port.mark_at,
+            pause_log: None,
         })
     }
 }
@@ -59,6 +62,19 @@ impl Fabric {
         self.ports.as_ref().map_or_else(Pause::default, |ports| ports.list[link.index()].pause)
     }
 
+    /// Records the pause frames that ports receive, or ends the recording.
+    pub(crate) fn log_pauses(&mut self, records: bool) {
+        if let Some(ports) = &mut self.ports {
+            ports.pause_log = records.then(Vec::new);
+        }
+    }
+
+    /// Returns the pause frames since the last call; none if they are not recorded.
+    pub(crate) fn take_pauses(&mut self) -> Vec<PauseFrame> {
+        let log = self.ports.as_mut().and_then(|ports| ports.pause_log.as_mut());
+        log.map(std::mem::take).unwrap_or_default()
+    }
+
     /// Returns every port, by the link it sends on; empty if ports hold no queues.
     #[inline]
     pub(super) fn ports_of(ports: Option<&Ports>) -> &[Port] {
@@ -77,6 +93,12 @@ impl Fabric {
     pub(super) fn held_bytes(&self, link: LinkId, now: SimTime) -> Option<u64> {
         let port = &self.ports.as_ref()?.list[link.index()];
         Some(port.queued_bytes() + self.class(link).pace.bytes(port.free_at.since(now)))
+    }
+
+    /// Returns the unsent rest of the packet on the wire, if the port holds queues, bytes.
+    pub(super) fn unsent_bytes(&self, link: LinkId, now: SimTime) -> Option<u64> {
+        let port = &self.ports.as_ref()?.list[link.index()];
+        Some(self.class(link).pace.bytes(port.free_at.since(now)))
     }
 
     #[inline]
@@ -104,6 +126,9 @@ impl Fabric {
             }
             PortEvent::Pause(span) if self.links[link.index()].condition != Condition::Down => {
                 self.port(link).pause.set(now, span);
+                if let Some(log) = &mut self.ports().pause_log {
+                    log.push(PauseFrame { at: now, link, span });
+                }
                 self.service_port(now, link, events);
             }
             PortEvent::Refresh if self.ports().pause_requests.refresh_at(link) == now => {

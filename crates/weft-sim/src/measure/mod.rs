@@ -16,4 +16,4 @@ pub use flows::{
 pub use goodput::Goodput;
 pub use pauses::{PfcReport, PortPauses, TierPauses};
 pub use ports::{PortReport, PortWatch, SlowUplinks, TierLoad};
-pub use queues::{QueuePoint, QueueReport, QueueWatch};
+pub use queues::{QueuePoint, QueueReport, QueueWatch, kind_of_port};

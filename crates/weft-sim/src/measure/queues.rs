@@ -64,7 +64,7 @@ struct Sample {
 }
 
 /// Returns a port's kind in the fabric: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
-pub(super) fn kind_of_port(topology: &Topology, link: LinkId) -> String {
+pub fn kind_of_port(topology: &Topology, link: LinkId) -> String {
     let ends = topology.link(link);
     let (here, there) = (topology.tier(ends.from), topology.tier(ends.to));
     let tier = ["host", "leaf", "spine", "core"][usize::from(here.min(3))];

@@ -172,6 +172,17 @@ impl PauseRequests {
     }
 }
 
+/// A pause frame that a port received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseFrame {
+    /// The time of its arrival.
+    pub at: SimTime,
+    /// The link on which the port sends.
+    pub link: LinkId,
+    /// The span of the requested pause; zero ends one.
+    pub span: SimSpan,
+}
+
 /// The requested pause of a port, and the time it has been paused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pause {

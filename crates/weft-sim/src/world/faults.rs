@@ -17,6 +17,11 @@ impl World {
         self.busiest = None;
     }
 
+    /// Returns the actions of the fault plan that are still to come, in order of time.
+    pub fn plan(&self) -> impl Iterator<Item = &(SimTime, Action)> {
+        self.plan.iter()
+    }
+
     /// Repairs the network and cancels further faults.
     pub fn repair_all(&mut self) {
         self.plan.clear();

@@ -40,6 +40,7 @@ mod sealed;
 mod session;
 mod stack;
 mod steering;
+mod watcher;
 
 pub(crate) use config::largest_frame;
 pub use config::{BuildError, WorldConfig, base_round_trip};
@@ -48,6 +49,7 @@ use global_events::{GlobalEvents, Item};
 pub use observer::Observer;
 pub use session::{Session, Stage};
 pub use steering::Steering;
+pub use watcher::{Watcher, Window};
 
 /// The network: everything except the workloads, which act on it.
 #[derive(Debug)]
@@ -245,17 +247,28 @@ impl World {
 
     /// Runs until every workload is done, no event is left, or `limit`. Returns `true` if the workloads are done.
     pub fn run(&mut self, limit: SimTime) -> bool {
-        self.go(limit, true);
+        self.go(limit, true, None);
+        self.is_done()
+    }
+
+    /// Like [`Self::run`], watched by `watcher`.
+    pub fn run_watched(&mut self, limit: SimTime, watcher: &mut dyn Watcher) -> bool {
+        let records = watcher.wants_events();
+        self.network.traffic.log = records.then(Vec::new);
+        self.network.fabric.log_pauses(records);
+        watcher.on_start(self);
+        self.go(limit, true, Some(watcher));
+        watcher.on_end(&self.network, self.ended_at());
         self.is_done()
     }
 
     /// Runs to `end`, even if the workloads are done.
     pub fn run_to(&mut self, end: SimTime) {
-        self.go(end, false);
+        self.go(end, false, None);
     }
 
     /// Runs to `limit`; if `until_done`, only until the workloads are done.
-    fn go(&mut self, limit: SimTime, until_done: bool) {
+    fn go(&mut self, limit: SimTime, until_done: bool, mut watcher: Option<&mut dyn Watcher>) {
         (self.limit, self.until_done) = (limit, until_done);
         self.network.global_events.add(limit, Item::Stop);
         // Only notices complete a workload, so the check follows notices only.
@@ -278,6 +291,9 @@ impl World {
                     self.serve(node);
                 }
                 self.network.now = self.network.events.until();
+                if let Some(watcher) = &mut watcher {
+                    self.network.notify_watcher(limit, *watcher);
+                }
             } else {
                 self.serve_global_events();
             }
@@ -374,6 +390,15 @@ impl Network {
             self.events_handled += 1;
             self.fabric.serve(at, event, &mut self.events);
         }
+    }
+
+    /// Passes the end of a lookahead window, and the events in it, to the watcher.
+    #[inline(never)]
+    fn notify_watcher(&mut self, limit: SimTime, watcher: &mut dyn Watcher) {
+        let messages = self.traffic.log.as_mut().map(std::mem::take).unwrap_or_default();
+        let pauses = self.fabric.take_pauses();
+        let (now, messages, pauses) = (self.now, &messages[..], &pauses[..]);
+        watcher.on_window(&Window { network: self, now, limit, messages, pauses });
     }
 
     /// Returns the bytes waiting at each of `links` now.
