@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::theme::STYLE;
-use crate::{BarPlot, CdfPlot, LinePlot, OrdinalPlot, PercentilePlot, Table};
+use crate::{BarPlot, CdfPlot, LinePlot, OrdinalPlot, PercentilePlot, Table, TimelinePlot};
 
 /// A page of results.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +49,8 @@ pub enum Body {
     Percentiles(PercentilePlot),
     /// A plot of values over an ordinal axis, such as size bins.
     Ordinal(OrdinalPlot),
+    /// A heat map, lines and spans over one time axis, with zoom.
+    Timeline(TimelinePlot),
 }
 
 impl Report {
@@ -108,6 +110,7 @@ impl Body {
             Self::Bars(plot) => plot.to_markup(),
             Self::Percentiles(plot) => plot.to_markup(),
             Self::Ordinal(plot) => plot.to_markup(),
+            Self::Timeline(plot) => plot.to_markup(),
         }
     }
 }

@@ -35,6 +35,7 @@ mod table;
 #[cfg(feature = "terminal")]
 pub mod terminal;
 mod theme;
+mod timeline;
 
 #[cfg(feature = "files")]
 pub use frame::{Frame, Values};
@@ -42,3 +43,4 @@ pub use html::{Body, Report, Section};
 pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, OrdinalPlot, PercentilePlot, Series};
 pub use scale::{Axis, Unit};
 pub use table::{Align, Cell, Column, Table};
+pub use timeline::{Layer, Lines, Row, Span, TimelinePlot};

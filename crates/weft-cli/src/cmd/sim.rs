@@ -16,8 +16,10 @@ mod compare;
 mod import;
 mod list;
 mod page;
+mod perfetto;
 mod run;
 mod swarm;
+mod watch;
 
 pub(crate) use batch::{Batch, Seeds};
 
@@ -50,6 +52,8 @@ Examples:
   weft sim run mine.toml --seeds 8 --threads 4                eight runs, four at a time
   weft sim run mine.toml --set transport.policy=dwrr --set workload.0.size=1MB
   weft sim run mine.toml --csv > flows.csv                    one line for each flow
+  weft sim run mine.toml --html out/mine.html                 a page: links over time, messages, queues
+  weft sim run mine.toml --perfetto out/mine.perfetto         a trace for ui.perfetto.dev
 
 The result names the scenario with every default filled in, so that it can be run again.")]
     Run(run::RunArgs),

@@ -40,6 +40,11 @@ impl Destination {
         Ok(Self { path: path.into(), file, partial: Some(partial) })
     }
 
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Replaces the file by `content`.
     ///
     /// # Errors
@@ -55,6 +60,37 @@ impl Destination {
             self.partial = None;
         }
         Ok(())
+    }
+}
+
+/// A file that a command writes while it works. Like a [`Destination`], it replaces a regular file only when it is
+/// complete.
+#[derive(Debug)]
+pub struct StreamedFile(Destination);
+
+impl StreamedFile {
+    /// Opens the file as [`Destination::open`] does; returns it, and the writer of its content.
+    ///
+    /// # Errors
+    /// Returns an error with the path and the reason if the file or a folder cannot be made.
+    pub fn open(path: &Path) -> Result<(Self, File)> {
+        let destination = Destination::open(path)?;
+        let writer = destination.file.try_clone();
+        let writer = writer.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok((Self(destination), writer))
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Completes the file: its content is what was written to the writer.
+    ///
+    /// # Errors
+    /// As [`Destination::write`].
+    pub fn finish(self) -> Result<()> {
+        self.0.write([])
     }
 }
 

@@ -11,7 +11,7 @@ use terminal_size::{Width, terminal_size};
 
 mod destination;
 
-pub use destination::Destination;
+pub use destination::{Destination, StreamedFile};
 
 /// The standard output of a command, and the form of its results.
 #[derive(Clone, Copy, Debug)]

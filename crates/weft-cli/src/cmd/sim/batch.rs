@@ -13,6 +13,9 @@ pub(crate) struct Batch {
     /// Replace a value for all, such as transport.mtu=1000 or workload.0.size=1MB; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Show no progress; without a terminal there is none
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 impl Batch {

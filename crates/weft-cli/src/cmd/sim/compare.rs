@@ -122,7 +122,7 @@ fn compare(plan: Plan, arguments: &CompareArgs) -> Result<Comparison> {
         value.unwrap_or_default().to_owned()
     };
     let (name, about) = (text("name"), text("about"));
-    let bar = progress::counting(plan.runs(), "comparing");
+    let bar = progress::counting_unless(arguments.batch.quiet, plan.runs(), "comparing");
     let rows = plan.run(arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let rows = rows.with_context(|| arguments.scenario.display().to_string())?;

@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use weft_report::{Axis, BarPlot, Body, CdfPlot, LinePlot, Report as Page, Section, Series, Unit};
+use weft_report::{Axis, BarPlot, Body, CdfPlot, Report as Page, Section, Unit};
 use weft_sim::measure::Distribution;
 use weft_sim::{Report, Scenario};
 
-/// Returns the tables and plots of one run, and the scenario with which to repeat it.
-pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page {
+/// Returns the pictures, tables and plots of one run, and the scenario with which to repeat it.
+pub(super) fn page(
+    scenario: &Scenario,
+    expanded: &str,
+    report: &Report,
+    pictures: Vec<Section>,
+) -> Page {
     let section = |heading: &str, text: &str, body| Section {
         heading: heading.into(),
         text: text.into(),
         body,
     };
-    let mut sections: Vec<Section> = vec![];
+    let mut sections = pictures;
     // The results come first, their explanation below.
     let (counters, tables): (Vec<_>, Vec<_>) =
         report.tables().into_iter().partition(|(heading, _)| *heading == "Counters");
@@ -22,10 +27,6 @@ pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page
     if !report.flows.is_empty() {
         let text = "From submission to delivery, by workload.";
         sections.push(section("Flow completion time", text, flow_times(report)));
-    }
-    if report.queues.values().any(|queue| !queue.series.is_empty()) {
-        let text = "The deepest queue of each kind of port.";
-        sections.push(section("Queue depth", text, queue_depth(report)));
     }
     if report.ports.uplink_load.count > 0 {
         let text = "How much of its rate an uplink of a leaf used: the closer the bars, the better \
@@ -82,21 +83,6 @@ fn flow_times(report: &Report) -> Body {
     Body::Cdf(CdfPlot {
         x: Axis::new("flow completion time", Unit::Seconds),
         samples: samples.into_iter().map(|(workload, times)| (name(workload), times)).collect(),
-    })
-}
-
-fn queue_depth(report: &Report) -> Body {
-    let used = report.queues.iter().filter(|(_, queue)| queue.ports > 0);
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a queue")]
-    let series = used.map(|(kind, queue)| {
-        let points = queue.series.iter().map(|point| (point.time_us / 1e6, point.max_bytes as f64));
-        Series::new(kind.clone(), points.collect())
-    });
-    Body::Lines(LinePlot {
-        x: Axis::new("simulated time", Unit::Seconds),
-        y: Axis::new("deepest queue", Unit::Bytes),
-        series: series.collect(),
-        marks: vec![],
     })
 }
 

@@ -1,6 +1,6 @@
 //! `weft sim run`: runs a scenario.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -9,15 +9,18 @@ use weft_report::Unit;
 use weft_sim::batch::Job;
 use weft_sim::capture::Capture;
 use weft_sim::memory::prefer_huge_pages;
-use weft_sim::{Report, Scenario, run_all};
+use weft_sim::timeline::Timeline;
+use weft_sim::{Report, RunError, Scenario, run_all, run_watched};
 use weft_units::Seed;
 
 use super::batch::{Batch, Seeds};
 use super::page::{headline, page};
+use super::perfetto::PerfettoArgs;
+use super::watch::{Progress, Watchers};
 use crate::files::{in_scenario, read_scenario};
 use crate::progress;
 use weft_report::terminal::Destination;
-use weft_report::terminal::{Output, render, write_file};
+use weft_report::terminal::{Output, render};
 
 /// Options of the run and of its report.
 #[derive(Debug, clap::Args)]
@@ -31,9 +34,11 @@ pub(super) struct RunArgs {
     /// Print one line for each flow instead of tables
     #[arg(long, conflicts_with_all = ["json", "seeds"])]
     csv: bool,
-    /// Write a page with plots of the first run
+    /// Write a page with pictures of the first run: links over time, messages, queues
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    perfetto: PerfettoArgs,
     /// Write the packets of hosts to a file for Wireshark, without payloads
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     capture: Option<PathBuf>,
@@ -44,54 +49,106 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     let mut scenario = read_scenario(&arguments.scenario, &arguments.batch.set)?;
-    // Distributions and CSV need every flow.
-    scenario.measure.flows |= arguments.csv || arguments.html.is_some();
     let expanded = scenario.expanded()?;
+    // Distributions and CSV need every flow; the report keeps them only if the scenario says so.
+    let lists_flows = scenario.measure.flows;
+    scenario.measure.flows |= arguments.csv || arguments.html.is_some();
     prefer_huge_pages();
     let began = Instant::now();
-    let reports = match &arguments.capture {
-        Some(file) => vec![run_captured(&scenario, arguments, file)?],
-        None => run_seeds(&scenario, arguments)?,
-    };
-    let elapsed = began.elapsed();
-    if let Some(file) = &arguments.html {
-        write_file(file, &page(&scenario, &expanded, &reports[0]).to_html())?;
+    let mut seeds: Vec<u64> = arguments.seeds.each().collect();
+    let (mut reports, mut exports) = (vec![], vec![]);
+    if seeds.len() == 1 || arguments.exports() {
+        let (first, lines) = run_first(&scenario, &expanded, seeds.remove(0), arguments)?;
+        (reports, exports) = (vec![first], lines);
     }
+    reports.extend(run_seeds(&scenario, &seeds, arguments)?);
+    let elapsed = began.elapsed();
     if arguments.csv {
         return output.raw(&reports[0].flow_lines().to_csv());
     }
+    if !lists_flows {
+        reports.iter_mut().for_each(|report| report.flows.clear());
+    }
     let value = json!({ "scenario": expanded, "reports": reports });
-    output.value(&value, || text(&reports, &expanded, elapsed, arguments))
+    output.value(&value, || text(&reports, &expanded, elapsed, &exports))
 }
 
-fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
-    let job = |seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
-    let jobs: Vec<Job> = arguments.seeds.each().map(job).collect();
-    let bar = progress::counting(jobs.len(), &format!("simulating {}", scenario.name));
+impl RunArgs {
+    /// Returns `true` if the first run is written to files.
+    fn exports(&self) -> bool {
+        self.html.is_some() || self.capture.is_some() || self.perfetto.perfetto.is_some()
+    }
+}
+
+/// Runs the first seed, and writes the files that show it; returns a line for each of them.
+fn run_first(
+    scenario: &Scenario,
+    expanded: &str,
+    seed: u64,
+    arguments: &RunArgs,
+) -> Result<(Report, Vec<String>)> {
+    let in_file = |error: RunError| in_scenario(&arguments.scenario, error);
+    let topology = scenario.build_topology().map_err(|error| in_file(error.into()))?;
+    let capture_file = arguments.capture.as_deref().map(Destination::open).transpose()?;
+    let page_file = arguments.html.as_deref().map(Destination::open).transpose()?;
+    let trace = arguments.perfetto.open(scenario, &topology)?;
+    let is_shown = page_file.is_some() || trace.is_some();
+    let interval = arguments.perfetto.interval.into();
+    let mut watchers = Watchers {
+        progress: Some(Progress::new(progress::share(&what(scenario), arguments.batch.quiet))),
+        timeline: is_shown.then(|| Timeline::new(interval)),
+        trace,
+    };
+    let mut capture = capture_file.is_some().then(|| Capture::new(arguments.capture_packets));
+    let report = run_watched(scenario, Seed(seed), &mut capture, &mut watchers).map_err(in_file)?;
+    let Watchers { timeline, trace, progress } = watchers;
+    drop(progress);
+    let mut exports = Vec::new();
+    if let Some((file, capture)) = capture_file.zip(capture) {
+        write_capture(file, capture, scenario)?;
+    }
+    if let Some((file, timeline)) = page_file.zip(timeline.as_ref()) {
+        let pictures = timeline.pictures(scenario, &topology);
+        exports.push(format!("the page: {}", file.path().display()));
+        file.write(page(scenario, expanded, &report, pictures).to_html())?;
+    }
+    if let Some((file, timeline)) = trace.zip(timeline.as_ref()) {
+        exports.push(arguments.perfetto.finish(file, timeline, &topology)?);
+    }
+    Ok((report, exports))
+}
+
+fn what(scenario: &Scenario) -> String {
+    format!("simulating {}", scenario.name)
+}
+
+/// Runs several seeds.
+fn run_seeds(scenario: &Scenario, seeds: &[u64], arguments: &RunArgs) -> Result<Vec<Report>> {
+    let job = |&seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
+    let jobs: Vec<Job> = seeds.iter().map(job).collect();
+    if jobs.is_empty() {
+        return Ok(vec![]);
+    }
+    let bar = progress::counting_unless(arguments.batch.quiet, jobs.len(), &what(scenario));
     let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
     results.map_err(|error| in_scenario(&arguments.scenario, error))
 }
 
-/// Runs one seed, and writes its packets to `file`.
-fn run_captured(scenario: &Scenario, arguments: &RunArgs, file: &Path) -> Result<Report> {
-    let destination = Destination::open(file)?;
-    let seed = arguments.seeds.each().next().expect("at least one");
-    let capture = Capture::new(arguments.capture_packets);
-    let (report, capture) = weft_sim::run_captured(scenario, Seed(seed), capture)
-        .map_err(|error| in_scenario(&arguments.scenario, error))?;
+/// Writes the packets of a run.
+fn write_capture(destination: Destination, capture: Capture, scenario: &Scenario) -> Result<()> {
     if capture.packets_skipped() > 0 {
-        let (kept, left) = (capture.len(), capture.packets_skipped());
-        eprintln!("weft: {} has the first {kept} packets; {left} are left out", file.display());
+        let (file, kept) = (destination.path().display(), capture.len());
+        let left = capture.packets_skipped();
+        eprintln!("weft: {file} has the first {kept} packets; {left} are left out");
     }
     let mut bytes = Vec::new();
     capture.write(&mut bytes, &scenario.name).expect("memory takes everything");
-    destination.write(bytes)?;
-    Ok(report)
+    destination.write(bytes)
 }
 
-fn text(reports: &[Report], expanded: &str, elapsed: Duration, arguments: &RunArgs) -> String {
+fn text(reports: &[Report], expanded: &str, elapsed: Duration, exports: &[String]) -> String {
     let mut text = String::new();
     for report in reports {
         text += &format!("{}\n\n", headline(report));
@@ -105,8 +162,6 @@ fn text(reports: &[Report], expanded: &str, elapsed: Duration, arguments: &RunAr
     let seconds = elapsed.as_secs_f64();
     text +=
         &format!("{} packet hops in {}", Unit::Count.format(hops), Unit::Seconds.format(seconds));
-    if let Some(file) = &arguments.html {
-        text += &format!("; the page: {}", file.display());
-    }
+    exports.iter().for_each(|line| text += &format!("\n{line}"));
     text
 }
