@@ -51,7 +51,6 @@ const LOSSLESS: &str = r#"
     transport = { congestion = "fixed-window" }
     [[workload]]
     kind = "incast"
-    senders = 7
     size = "300KB"
 "#;
 

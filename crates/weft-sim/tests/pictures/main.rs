@@ -20,7 +20,6 @@ const LOSSLESS: &str = r#"
     measure = { flows = true }
     [[workload]]
     kind = "incast"
-    senders = 7
     size = "300KB"
     [[fault]]
     kind = "link-down"
