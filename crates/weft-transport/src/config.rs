@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use weft_units::{BitRate, ByteCount, Duration};
 
 use crate::congestion;
+use crate::external::External;
 use crate::path;
 
 mod recovery;
@@ -87,6 +88,9 @@ with_settings! {
         pub peer_timeout: Duration,
         /// Maximum number of queued messages on one connection.
         pub message_queue: u32,
+        /// The owner's own path policy and congestion control, in place of `policy` and `congestion`.
+        #[cfg_attr(feature = "serde", serde(skip))]
+        pub external: External,
     }
 }
 
@@ -170,6 +174,7 @@ impl TransportConfig {
                 keepalive_interval: Duration::ZERO,
                 peer_timeout: Duration::from_secs(2),
                 message_queue: 65_536,
+                external: External::default(),
             }
         }
     }

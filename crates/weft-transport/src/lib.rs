@@ -95,6 +95,7 @@ mod direct;
 mod endpoint;
 mod error;
 mod event;
+mod external;
 mod pool;
 mod profile;
 mod stats;
@@ -113,6 +114,7 @@ pub use endpoint::{
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
+pub use external::{ControlFactory, External, PolicyFactory};
 pub use path::{DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig};
 pub use profile::Profile;
 pub use stats::{Counter, CounterUnit, Stats};

@@ -33,7 +33,7 @@ impl Controllers {
             Scope::Connection => 1,
             Scope::Path => config.paths.into(),
         };
-        let each: Vec<_> = (0..count).map(|_| config.congestion.build(config)).collect();
+        let each: Vec<_> = (0..count).map(|_| config.build_control()).collect();
         let sum_bounds = config.policy.paths_in_use(config) > MIN_PACKETS_IN_FLIGHT;
         Self { scope, each, sum: 0, sum_bounds, opening: Opening::new(config, sharers) }
     }

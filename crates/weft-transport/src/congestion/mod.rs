@@ -97,8 +97,8 @@ mod swift;
 mod timely;
 mod weft;
 
-#[cfg(test)]
-mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 
 pub(crate) use controllers::Controllers;
 use opening::Opening;

@@ -149,7 +149,7 @@ impl Sender {
         let mut paths = Paths::new(config.paths, mtu, now);
         let mut controllers = Controllers::new(config, sharers);
         controllers.open_windows(&mut paths);
-        let policy = config.policy.build(config);
+        let policy = config.build_policy();
         let of_control = controllers.of(PathId(0)).reordering_bound();
         let reordering_bounds = (policy.reordering_bound(), of_control);
         Self {

@@ -54,7 +54,7 @@ impl Sender {
         self.round_trip.seed(round_trip);
         // The policy's ranking of paths is out of date.
         if changed && self.policy.compares_paths() {
-            self.policy = shared.config.policy.build(&shared.config);
+            self.policy = shared.config.build_policy();
         }
     }
 

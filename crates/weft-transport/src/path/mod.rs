@@ -104,8 +104,8 @@ mod rtt_groups;
 mod single;
 mod strack;
 
-#[cfg(test)]
-mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 
 /// Passes the table of policies to the macro `$then`, after the tokens `$before`. A row is a policy's variant of
 /// [`Kind`], its module, its name, the number of paths that it keeps busy at a time, and its description; then, where
