@@ -1,17 +1,34 @@
 //! Scenario and experiment files: finds them, reads them, and replaces single values.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use toml::Table;
+use weft_figures::library;
+pub(crate) use weft_figures::library::toml_files;
 use weft_sim::experiment::Experiment;
 use weft_sim::{RunError, Scenario};
 
+use weft_units::unknown_name;
+
 use crate::overrides;
 
-/// The folders in which scenario and experiment files are looked up, relative to the repository's root.
-pub(crate) const FOLDERS: [&str; 2] = ["scenarios", "experiments"];
+/// Returns the file that a user names: a path, or the bare name of a scenario or an experiment. Says on standard error
+/// which file a bare name is.
+pub(crate) fn locate(name: &Path) -> PathBuf {
+    let file = library::locate(name);
+    if file != name {
+        eprintln!("weft: {} is {}", name.display(), file.display());
+    }
+    file
+}
+
+/// Says on standard error that a file is part of the program.
+pub(crate) fn say_if_built_in(file: &Path) {
+    if library::is_built_in(file) {
+        eprintln!("weft: taking {}", file.display());
+    }
+}
 
 /// Reads a scenario with the values of `sets` replaced; from an experiment, reads the scenario that its runs
 /// start from.
@@ -35,11 +52,11 @@ pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Tabl
     let is_scenario = of_experiment.is_none();
     let Some(mut table) = of_experiment.or(table) else {
         // A text that is not TOML is no scenario either, and the error of TOML names the line.
-        return Ok((Scenario::read(file)?, Table::new(), folder.into()));
+        return Ok((parse(file, &text)?, Table::new(), folder.into()));
     };
     if sets.is_empty() && is_scenario {
         // Errors name the line if the text itself is parsed.
-        return Ok((Scenario::read(file)?, table, folder.into()));
+        return Ok((parse(file, &text)?, table, folder.into()));
     }
     overrides::set(&mut table, sets)?;
     let name = file.display();
@@ -58,18 +75,6 @@ pub(crate) fn read_experiment(file: &Path) -> Result<Experiment> {
     Experiment::parse(&read(file)?).with_context(|| file.display().to_string())
 }
 
-/// Returns every TOML file of a folder, in order of name; none if there is no such folder.
-pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
-    let mut files: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .collect();
-    files.sort();
-    files
-}
-
 /// Adds the file to the error of a scenario's run. For an error of a workload or a fault, which the file's parser does
 /// not find, also adds the line of its section.
 pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
@@ -80,7 +85,7 @@ pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyho
         _ => None,
     });
     let line = section.and_then(|(ending, number)| {
-        let text = fs::read_to_string(file).ok()?;
+        let text = library::read_to_string(file).ok()?;
         let lines = (1..).zip(text.lines().map(str::trim));
         let mut headers =
             lines.filter(|(_, line)| line.starts_with("[[") && line.ends_with(ending));
@@ -90,6 +95,19 @@ pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyho
     error.context(format!("{}{place}", file.display()))
 }
 
+/// Parses the text of a scenario's file.
+fn parse(file: &Path, text: &str) -> Result<Scenario> {
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    Scenario::parse(text, folder).map_err(|error| error.in_file(file).into())
+}
+
 fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    library::read_to_string(file).map_err(|error| {
+        let is_name = file.components().count() == 1 && file.extension().is_none();
+        let name = file.display().to_string();
+        if is_name && error.kind() == std::io::ErrorKind::NotFound {
+            return anyhow!(unknown_name("scenario", &name, &library::names()));
+        }
+        anyhow::Error::new(error).context(format!("cannot read {name}"))
+    })
 }

@@ -117,6 +117,37 @@ fn the_number_of_threads_changes_no_byte_of_any_result() {
 }
 
 #[test]
+fn merged_shards_are_the_bytes_of_the_whole() {
+    let folder = Folder::new("shards");
+    let part = |number: &str| {
+        let (shard, file) = (format!("{number}/3"), format!("{number}.json"));
+        let arguments = ["--seeds", "4", "--shard", &shard, "--part", &file, "--part-flows"];
+        assert_eq!(folder.stdout(&arguments), "");
+    };
+    ["1", "2", "3"].map(part);
+    let merge = |arguments: &[&str]| {
+        let mut command = Command::cargo_bin("weft").unwrap();
+        let command = command.current_dir(&folder.0).args(["sim", "merge"]).args(arguments);
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let files = ["--html", "page.html", "--runs", "runs.parquet", "--flows", "flows.csv"];
+    for form in [&[][..], &["--json"], &["--csv"]] {
+        let (code, merged, errors) =
+            merge(&[&["3.json", "1.json", "2.json"], &files, form].concat());
+        assert_eq!(code, Some(0), "{errors}");
+        let read = || ["page.html", "runs.parquet", "flows.csv"].map(|file| folder.read(file));
+        let merged = (merged, read());
+        let whole = folder.stdout(&[&["--seeds", "4"], &files, form].concat());
+        assert!(merged == (whole, read()), "{form:?}");
+    }
+    let (code, _, error) = merge(&["1.json", "3.json"]);
+    assert_eq!((code, error.as_str()), (Some(1), "error: missing: shard 2/3\n"));
+    let (_, _, error) = merge(&["small.toml"]);
+    assert!(error.contains("small.toml: not a file that `weft sim compare --part`"), "{error}");
+}
+
+#[test]
 fn the_page_is_one_file_with_a_plot_of_each_kind() {
     let folder = Folder::new("page");
     folder.stdout(&["--loads", "0.3,0.6", "--html", "out/page.html"]);

@@ -183,6 +183,36 @@ fn scenario_files_are_listed_with_their_descriptions() {
     assert_eq!(none, "no scenario files in no-such-folder\n");
 }
 
+#[test]
+fn a_scenario_of_the_program_runs_anywhere_and_a_local_file_wins() {
+    let folder = Folder::new("anywhere");
+    let run = ["sim", "run", "link-failure", "--set", "run.limit=50us", "--json"];
+    let output = folder.weft(&run);
+    let built_in = "weft: link-failure is built-in:scenarios/link-failure.toml\n";
+    assert_eq!(text(&output.stderr), built_in);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["reports"][0]["scenario"], "link-failure");
+
+    std::fs::create_dir_all(folder.0.join("scenarios")).unwrap();
+    std::fs::write(folder.0.join("scenarios/link-failure.toml"), SCENARIO).unwrap();
+    let output = folder.weft(&run);
+    assert_eq!(text(&output.stderr), "weft: link-failure is scenarios/link-failure.toml\n");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["reports"][0]["scenario"], "small");
+
+    let listed = folder.json(&["sim", "list", "--json"]);
+    let files = listed.as_array().unwrap().iter().map(|row| row["file"].as_str().unwrap());
+    let files: Vec<&str> = files.collect();
+    assert!(files.contains(&"scenarios/link-failure.toml"), "{files:?}");
+    assert!(files.contains(&"built-in:scenarios/incast.toml"), "{files:?}");
+    assert!(!files.contains(&"built-in:scenarios/link-failure.toml"), "{files:?}");
+
+    let unknown = folder.weft(&["sim", "run", "link-failur"]);
+    assert!(text(&unknown.stderr).contains("did you mean \"link-failure\"?"));
+    let bench = folder.weft(&["experiment", "run", "perf-rdma"]);
+    assert!(text(&bench.stderr).contains("needs Weft's repository"), "{}", text(&bench.stderr));
+}
+
 /// Returns the repository's root.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,12 +1,14 @@
 //! The inventory of figures: the papers' figures by number, the topics of Weft's own performance, and the files of
 //! `experiments/`.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weft_sim::experiment::Experiment;
 use weft_units::unknown_name;
+
+use crate::library;
 
 /// A paper with every figure and table of its evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +104,8 @@ impl Figure {
     /// # Errors
     /// Returns an error if the file cannot be read or is not an experiment.
     pub fn read(file: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text = library::read_to_string(file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
         let experiment = Experiment::parse(&text).with_context(|| file.display().to_string())?;
         Ok(Self { name: stem(file), file: file.into(), experiment })
     }
@@ -140,14 +142,15 @@ pub fn find_folder() -> Option<PathBuf> {
     here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
 }
 
+/// Returns the folder of [`find_folder`], or else that of the experiments that are part of the program.
+pub fn folder() -> PathBuf {
+    find_folder().unwrap_or_else(|| library::built_in_folder("experiments"))
+}
+
 /// Returns every TOML file of a folder in the order of [`PAPERS`] and [`TOPICS`], then the others by name; none if the
 /// folder does not exist.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
-    let files = entries.flatten().map(|entry| entry.path());
-    let mut files: Vec<_> = files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .collect();
+    let mut files = library::toml_files(folder);
     files.sort_by_key(|file| sort_key(&stem(file)));
     files
 }
@@ -170,41 +173,42 @@ fn sort_key(name: &str) -> (usize, usize, String) {
     (paper.unwrap_or(usize::MAX), figure.unwrap_or(usize::MAX), name.to_owned())
 }
 
-/// Returns the files that names select: a file, an experiment of the folder, the parts of a figure (`fig10` selects
+/// Returns the files that names select: a file, an experiment of the folder or else of the program, the parts of a figure (`fig10` selects
 /// `fig10a` and `fig10b`), all figures of a paper (`stellar`), or all topics (`perf`).
 ///
 /// # Errors
-/// Returns an error for an unknown experiment, with the nearest name and all known ones; for a path that is not a file;
-/// and for a name if no folder `experiments` is found.
+/// Returns an error for an unknown experiment, with the nearest name and all known ones, and for a path that is not a
+/// file.
 pub fn select(names: &[String]) -> Result<Vec<PathBuf>> {
     let files = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
     Ok(files.concat())
 }
 
 fn find(name: &str) -> Result<Vec<PathBuf>> {
-    let direct = PathBuf::from(name);
-    if direct.is_file() {
-        return Ok(vec![direct]);
+    let given = Path::new(name);
+    if given.is_file() {
+        return Ok(vec![given.into()]);
     }
-    if direct.extension().is_some() || direct.components().count() > 1 {
-        bail!("no file {name}");
+    if given.extension().is_some() || given.components().count() > 1 {
+        let found = library::locate(given);
+        if !library::is_built_in(&found) {
+            bail!("no file {name}");
+        }
+        return Ok(vec![found]);
     }
-    let Some(folder) = find_folder() else {
-        bail!(
-            "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \
-             repository, or give the file's path"
-        );
-    };
-    let files = files(&folder);
     let is_selected = |file: &PathBuf| {
         let stem = stem(file);
         has_prefix(&stem, name) || matches!(stem.strip_prefix(name), Some("" | "a" | "b" | "c"))
     };
-    let found: Vec<PathBuf> = files.iter().filter(|&file| is_selected(file)).cloned().collect();
-    if !found.is_empty() {
-        return Ok(found);
+    let local = find_folder().map(|folder| files(&folder)).unwrap_or_default();
+    let built_in = files(&library::built_in_folder("experiments"));
+    for known in [&local, &built_in] {
+        let found: Vec<PathBuf> = known.iter().filter(|&file| is_selected(file)).cloned().collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
     }
-    let names: Vec<String> = files.iter().map(|file| stem(file)).collect();
+    let names: BTreeSet<String> = local.iter().chain(&built_in).map(|file| stem(file)).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     bail!(unknown_name("experiment", name, &known))
 }

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod inventory;
+pub mod library;
 mod machine;
 mod markdown;
 mod page;
@@ -34,7 +35,7 @@ mod tables;
 mod tally;
 
 pub use inventory::{
-    Figure, PAPERS, Paper, TOPICS, Topic, figure_files, files, find_folder, select, stem,
+    Figure, PAPERS, Paper, TOPICS, Topic, figure_files, files, find_folder, folder, select, stem,
 };
 pub use markdown::pages;
 pub use page::{page, text};

@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use weft_sim::batch::Job;
+use weft_sim::batch::{Job, run_each};
 use weft_sim::experiment::{self, Bench, Findings, Point, Source};
-use weft_sim::{Scenario, run_all};
+use weft_sim::{Hooks, Scenario};
 use weft_units::Seed;
 
-use crate::machine;
 use crate::{Figure, Provenance, Recorded};
+use crate::{library, machine};
 
 /// The environment variable with the file to which benches append their rows.
 const ROWS: &str = "WEFT_BENCH_JSON";
@@ -24,6 +24,8 @@ const ROWS: &str = "WEFT_BENCH_JSON";
 pub struct Runner {
     /// Number of parallel simulations.
     workers: usize,
+    /// The additions of the runs' owner.
+    hooks: Hooks,
     /// The rows of each bench, by command.
     benches: BTreeMap<String, Vec<Value>>,
 }
@@ -31,7 +33,13 @@ pub struct Runner {
 impl Runner {
     /// Returns a runner with `workers` parallel simulations.
     pub fn new(workers: usize) -> Self {
-        Self { workers, benches: BTreeMap::new() }
+        Self { workers, hooks: Hooks::default(), benches: BTreeMap::new() }
+    }
+
+    /// Returns the runner with the additions of the simulations' owner.
+    #[must_use]
+    pub fn with_hooks(self, hooks: Hooks) -> Self {
+        Self { hooks, ..self }
     }
 
     /// Reproduces a figure and evaluates its claims; returns `None` if the figure cannot be reproduced here. `progress`
@@ -78,8 +86,9 @@ impl Runner {
             let job = |&seed: &u64| Job { scenario: scenario.clone(), seed: Seed(seed) };
             jobs.extend(experiment.seeds.iter().map(job));
         }
-        let mut results =
-            run_all(&jobs, self.workers, |done| progress(done, jobs.len())).into_iter();
+        let progress = |done| progress(done, jobs.len());
+        let keep = |_, report| report;
+        let mut results = run_each(&jobs, self.workers, &self.hooks, progress, keep).into_iter();
         let mut rows = vec![];
         for point in &points {
             let reports = results.by_ref().take(experiment.seeds.len());
@@ -91,6 +100,12 @@ impl Runner {
     }
 
     fn measure(&mut self, figure: &Figure, bench: &Bench) -> Result<Findings> {
+        ensure!(
+            !library::is_built_in(&figure.file),
+            "{} is measured by `{}`, which needs Weft's repository: run this there",
+            figure.name,
+            bench.command
+        );
         if !self.benches.contains_key(&bench.command) {
             let rows = run_bench(bench, figure)?;
             self.benches.insert(bench.command.clone(), rows);

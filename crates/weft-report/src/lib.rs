@@ -26,7 +26,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "files")]
 mod frame;
 mod html;
 mod plot;
@@ -37,7 +36,6 @@ pub mod terminal;
 mod theme;
 mod timeline;
 
-#[cfg(feature = "files")]
 pub use frame::{Frame, Values};
 pub use html::{Body, Report, Section};
 pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, OrdinalPlot, PercentilePlot, Series};

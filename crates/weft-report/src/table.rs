@@ -105,6 +105,16 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Returns the columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Returns the rows, each with one cell for each column.
+    pub fn rows(&self) -> &[Vec<Cell>] {
+        &self.rows
+    }
+
     /// Returns `true` if the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -7,8 +7,9 @@ use std::thread;
 
 use weft_units::Seed;
 
+use crate::hooks::Hooks;
 use crate::report::Report;
-use crate::run::{RunError, run};
+use crate::run::{RunError, run_with};
 use crate::scenario::Scenario;
 
 /// One run to do.
@@ -27,20 +28,21 @@ pub fn run_all(
     workers: usize,
     progress: impl Fn(usize) + Sync,
 ) -> Vec<Result<Report, RunError>> {
-    run_each(jobs, workers, progress, |_, report| report)
+    run_each(jobs, workers, &Hooks::default(), progress, |_, report| report)
 }
 
-/// Like [`run_all`], but keeps of each report only the result of `keep`, called on the thread that ran it: many
-/// reports with many flows are not all held at once.
+/// Like [`run_all`], but with the additions of the runs' owner, and keeps of each report only the result of `keep`,
+/// called on the thread that ran it: many reports with many flows are not all held at once.
 pub fn run_each<T: Send>(
     jobs: &[Job],
     workers: usize,
+    hooks: &Hooks,
     progress: impl Fn(usize) + Sync,
     keep: impl Fn(usize, Report) -> T + Sync,
 ) -> Vec<Result<T, RunError>> {
     for_each_index(jobs.len(), workers, progress, |index| {
         let job = &jobs[index];
-        run(&job.scenario, job.seed).map(|report| keep(index, report))
+        run_with(&job.scenario, job.seed, hooks).map(|report| keep(index, report))
     })
 }
 

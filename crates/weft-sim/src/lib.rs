@@ -44,6 +44,7 @@ pub mod experiment;
 pub mod fabric;
 pub mod fault;
 pub mod graph;
+pub mod hooks;
 pub mod host;
 pub mod import;
 pub mod link;
@@ -73,7 +74,8 @@ pub mod world;
 
 pub use batch::run_all;
 pub use event_queue::EventQueue;
+pub use hooks::{Cancel, Hooks};
 pub use report::Report;
-pub use run::{Outcome, RunError, build, run, run_on, run_watched, workloads};
+pub use run::{Outcome, RunError, build, run, run_on, run_watched, run_with, workloads};
 pub use scenario::Scenario;
 pub use time::{SimSpan, SimTime};

@@ -11,6 +11,7 @@ use weft_units::Seed;
 use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
+use crate::hooks::Hooks;
 use crate::measure::{FlowReport, Goodput, IdealTimeParameters, PfcReport, PortReport};
 use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
@@ -60,6 +61,9 @@ pub enum RunError {
     /// Routes cannot be computed.
     #[error(transparent)]
     Routes(#[from] RouteError),
+    /// The owner ended the run early.
+    #[error("the run was cancelled")]
+    Cancelled,
 }
 
 /// Runs a scenario.
@@ -67,10 +71,24 @@ pub enum RunError {
 /// # Errors
 /// The scenario does not describe a world that can be built.
 pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
-    let mut world = build(scenario, seed)?;
+    run_with(scenario, seed, &Hooks::default())
+}
+
+/// Runs a scenario with its owner's additions.
+///
+/// # Errors
+/// The scenario does not describe a world that can be built, or the owner cancelled the run.
+pub fn run_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<Report, RunError> {
+    if hooks.cancel.is_cancelled() {
+        return Err(RunError::Cancelled);
+    }
+    let mut world = build_with(scenario, seed, hooks)?;
     world.start();
     world.plan_source_ports()?;
     let finished = world.run(limit(scenario));
+    if world.was_cancelled() {
+        return Err(RunError::Cancelled);
+    }
     report(scenario, seed, &world, finished)
 }
 
@@ -125,14 +143,20 @@ fn limit(scenario: &Scenario) -> SimTime {
 /// # Errors
 /// The scenario does not describe a world that can be built.
 pub fn build(scenario: &Scenario, seed: Seed) -> Result<World, RunError> {
+    build_with(scenario, seed, &Hooks::default())
+}
+
+fn build_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<World, RunError> {
     let topology = scenario.build_topology()?;
-    let config = scenario.world_config(&topology)?;
+    let mut config = scenario.world_config(&topology)?;
+    config.transport.external = hooks.external.clone();
     let plan = fault_plan(scenario, &topology, seed)?;
     let workloads = workloads(scenario, &topology, seed)?;
     let mut world = World::new(topology, config, seed)?;
     world.set_plan(plan);
     workloads.into_iter().for_each(|workload| world.add_workload(workload));
     world.watch(&scenario.measure);
+    world.cancel_when(hooks.cancel.clone());
     Ok(world)
 }
 
@@ -383,6 +407,27 @@ mod tests {
         // Ports have 100 Gb/s; the first packets take a few microseconds.
         let hosts = report.goodput.per_host_gbps;
         assert!(hosts.count == 4 && hosts.min > 30.0 && hosts.max < 100.0, "{hosts:?}");
+    }
+
+    #[test]
+    fn a_cancelled_run_ends_at_the_next_check() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        let text = r#"
+            topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 2 }
+            [[workload]]
+            kind = "permutation"
+            size = "100MB"
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&asked);
+        let cancel = crate::Cancel::when(move || counter.fetch_add(1, Ordering::Relaxed) == 20);
+        let hooks = Hooks { cancel, ..Hooks::default() };
+        let ended = run_with(&scenario, Seed(1), &hooks);
+        assert!(matches!(ended, Err(RunError::Cancelled)), "{ended:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 21, "it is not asked again");
     }
 
     #[test]

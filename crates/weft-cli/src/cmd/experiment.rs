@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the experiments of this repository: the papers' figures, and the result of each
+    /// List the experiments of this repository, or those that are part of the program, and the result of each
     #[command(after_help = "\
 Example:
   weft experiment list --json | jq -r '.[].name'")]
@@ -92,24 +92,25 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     }
 }
 
-/// Returns the experiments' folder.
-fn folder() -> Result<PathBuf> {
+/// Returns the repository's root.
+fn root() -> Result<PathBuf> {
     let Some(folder) = weft_figures::find_folder() else {
         bail!("no folder named experiments here or above; run this in Weft's repository");
     };
-    Ok(folder)
+    Ok(folder.parent().unwrap_or_else(|| Path::new("/")).into())
 }
 
-fn root() -> Result<PathBuf> {
-    Ok(folder()?.parent().unwrap_or_else(|| Path::new("/")).into())
+/// Returns the results that the repository has; none outside of it.
+fn results() -> Result<Results> {
+    weft_figures::find_folder().map_or_else(|| Ok(Results::default()), |_| Results::read(&root()?))
 }
 
 fn list(output: Output) -> Result<ExitCode> {
-    let results = Results::read(&root()?)?;
+    let results = results()?;
     let columns =
         [("name", "name"), ("verdict", "verdict"), ("measures", "title"), ("source", "source")];
     let mut table = Table::new(columns.map(|(heading, key)| Column::text(heading, key)).to_vec());
-    for file in weft_figures::files(&folder()?) {
+    for file in weft_figures::files(&weft_figures::folder()) {
         let entry = Figure::read(&file).and_then(|figure| recorded(figure, &results));
         table.push(match entry {
             Ok(Entry { figure: Figure { name, experiment, .. }, verdict, .. }) => vec![
@@ -136,7 +137,7 @@ fn recorded(figure: Figure, results: &Results) -> Result<Entry> {
 
 fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     let files = match arguments.all {
-        true => weft_figures::figure_files(&folder()?),
+        true => weft_figures::figure_files(&weft_figures::folder()),
         false => weft_figures::select(&arguments.experiments)?,
     };
     let mut runs = Runs {
@@ -182,9 +183,10 @@ impl Runs<'_> {
     /// Runs a figure and prints its result at once.
     fn run(&mut self, file: &Path) -> Result<()> {
         let mut figure = Figure::read(file)?;
+        crate::files::say_if_built_in(file);
         overrides::set(&mut figure.experiment.scenario, &self.arguments.batch.set)?;
         // The results are read again, because other processes record results while a run takes hours.
-        let results = || root().and_then(|root| Results::read(&root)).unwrap_or_default();
+        let results = || results().unwrap_or_default();
         if !fits(&figure, &results(), &mut self.left) {
             eprintln!("{}", self.tally.record_skipped(&figure.name));
             self.entries.push(recorded(figure, &results())?);

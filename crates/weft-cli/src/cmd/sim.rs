@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::files::{FOLDERS, read_scenario};
+use crate::files::{locate, read_scenario};
 use weft_report::terminal::Output;
 
 mod batch;
@@ -29,8 +29,8 @@ pub(crate) use batch::{Batch, Seeds};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  weft sim list                                           scenarios in this folder
-  weft sim run experiments/stellar-fig9.toml              tables of the results
+  weft sim list                                           scenarios, here and in the program
+  weft sim run incast                                     one of them: tables of the results
   weft sim run mine.toml --set transport.paths=16 --html out/mine.html
   weft sim compare mine.toml --balancers ecmp,oblivious --seeds 5
   weft sim show mine.toml                                 with every default filled in
@@ -67,6 +67,7 @@ Examples:
   weft sim compare mine.toml --topologies leaf-spine,leaf-spine:spines=4
   weft sim compare mine.toml --runs out/runs.csv --flows out/flows.parquet
   weft sim compare mine.toml --json > result.json             the same bytes every time
+  weft sim compare mine.toml --shard 1/4 --part out/1.json    a quarter of it; weft sim merge joins them
 
 A balancer is a [[variant]] of the scenario, a path policy (weft list policies), a switch model
 (weft list switches; hosts then keep each connection on one path), a congestion control
@@ -74,12 +75,20 @@ A balancer is a [[variant]] of the scenario, a path policy (weft list policies),
 seed each carries the same flows. With several seeds, ± is half of the 95 % confidence interval of
 the mean over them (Student's t).")]
     Compare(compare::CompareArgs),
+    /// Join the results of all shards of a comparison
+    #[command(after_help = "\
+Examples:
+  weft sim compare balancers --seeds 8 --shard 1/2 --part out/1.json     on one machine
+  weft sim compare balancers --seeds 8 --shard 2/2 --part out/2.json     on another
+  weft sim merge out/1.json out/2.json                                   the table of the whole
+  weft sim merge out/*.json --json > result.json                         the same bytes as of one machine")]
+    Merge(compare::MergeArgs),
     /// Print a scenario with every default filled in
     #[command(after_help = "\
 Example:
   weft sim show experiments/stellar-fig9.toml --set transport.paths=4 > mine.toml")]
     Show {
-        /// The scenario (or experiment) file
+        /// The scenario (or experiment): a file, or a name such as incast
         scenario: PathBuf,
         /// Replace a value; may be given again
         #[arg(long, value_name = "KEY=VALUE")]
@@ -96,14 +105,13 @@ Examples:
 Formats: connection matrices of htsim, execution traces of MLCommons Chakra, GOAL as text or binary, workloads of SimAI,
 flows and topologies of the ns-3 RDMA simulators and of SimAI; all but topologies may be compressed by gzip.")]
     Import(import::ImportArgs),
-    /// List scenario files
+    /// List scenarios: the files of this folder, and those that are part of the program
     #[command(after_help = "\
 Examples:
   weft sim list
   weft sim list ~/scenarios --json")]
     List {
-        /// Folders to look in
-        #[arg(default_values = FOLDERS)]
+        /// Folders to look in [default: scenarios, experiments, and the program]
         folders: Vec<PathBuf>,
     },
     /// Run random worlds with random faults and check every invariant
@@ -121,8 +129,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
         Verb::Run(arguments) => run::run(&arguments, output)?,
         Verb::Compare(arguments) => compare::run(&arguments, output)?,
+        Verb::Merge(arguments) => compare::merge(&arguments, output)?,
         Verb::Show { scenario, set } => {
-            let expanded = read_scenario(&scenario, &set)?.expanded()?;
+            let expanded = read_scenario(&locate(&scenario), &set)?.expanded()?;
             output.value(&expanded, || expanded.clone())?;
         }
         Verb::Import(arguments) => import::run(&arguments, output)?,

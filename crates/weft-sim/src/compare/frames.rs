@@ -1,33 +1,18 @@
-//! A comparison as JSON, and as rows for CSV and Parquet.
+//! The results of runs and comparisons as rows, for CSV, Parquet and Arrow.
 
-use serde_json::{Value, json};
 use weft_report::{Frame, Values};
-use weft_sim::compare::{CONFIDENCE, METRICS, Row, Summary};
-use weft_sim::report::FlowLine;
 
-use super::Comparison;
-
-/// Returns the whole comparison except the flows.
-pub(super) fn value(comparison: &Comparison) -> Value {
-    let Comparison { plan, rows, .. } = comparison;
-    json!({
-        "scenario": plan.scenario.to_string(),
-        "seeds": plan.seeds,
-        "confidence": CONFIDENCE,
-        "balancers": plan.variants,
-        "rows": rows,
-    })
-}
+use super::{Estimate, METRICS, Row, Summary};
+use crate::report::FlowLine;
 
 /// Returns one row for each cell: each metric's mean over the seeds and half its confidence interval.
-pub(super) fn rows(rows: &[Row]) -> Frame {
+pub fn rows(rows: &[Row]) -> Frame {
     let mut columns = cell_columns(rows, |_| 1);
-    let estimates = |value: &dyn Fn(&Row) -> Option<weft_sim::compare::Estimate>, key: &str| {
+    let estimates = |value: &dyn Fn(&Row) -> Option<Estimate>, key: &str| {
         let all: Vec<_> = rows.iter().map(value).collect();
-        let mean = |estimate: &Option<weft_sim::compare::Estimate>| {
-            estimate.map_or(f64::NAN, |estimate| estimate.mean)
-        };
-        let half = |estimate: &Option<weft_sim::compare::Estimate>| {
+        let mean =
+            |estimate: &Option<Estimate>| estimate.map_or(f64::NAN, |estimate| estimate.mean);
+        let half = |estimate: &Option<Estimate>| {
             estimate.and_then(|estimate| estimate.half_width).unwrap_or(f64::NAN)
         };
         [
@@ -43,7 +28,7 @@ pub(super) fn rows(rows: &[Row]) -> Frame {
 }
 
 /// Returns one row for each run.
-pub(super) fn runs(rows: &[Row]) -> Frame {
+pub fn runs(rows: &[Row]) -> Frame {
     let mut columns = cell_columns(rows, |row| row.runs.len());
     let runs = || rows.iter().flat_map(|row| &row.runs);
     columns.push(("seed".into(), Values::Whole(runs().map(|run| as_signed(run.seed)).collect())));
@@ -55,29 +40,41 @@ pub(super) fn runs(rows: &[Row]) -> Frame {
 }
 
 /// Returns one row for each flow.
-pub(super) fn flows(rows: &[Row]) -> Frame {
+pub fn flows(rows: &[Row]) -> Frame {
     let count = |row: &Row| row.runs.iter().map(|run| run.flows.len()).sum();
     let mut columns = cell_columns(rows, count);
     let runs = || rows.iter().flat_map(|row| &row.runs);
     let seeds = runs().flat_map(|run| run.flows.iter().map(|_| as_signed(run.seed)));
     columns.push(("seed".into(), Values::Whole(seeds.collect())));
-    let each = || runs().flat_map(|run| &run.flows);
-    let mut wholes = |key: &str, value: fn(&FlowLine) -> i64| {
-        columns.push((key.to_owned(), Values::Whole(each().map(value).collect())));
-    };
-    wholes("workload", |flow| flow.workload.into());
-    wholes("tag", |flow| as_signed(flow.tag));
-    wholes("source", |flow| flow.source.into());
-    wholes("destination", |flow| flow.destination.into());
-    wholes("bytes", |flow| flow.bytes.into());
-    let mut reals = |key: &str, value: fn(&FlowLine) -> f64| {
-        columns.push((key.to_owned(), Values::Real(each().map(value).collect())));
-    };
-    reals("start_us", |flow| flow.start_us);
-    reals("delivered_us", |flow| flow.delivered_us);
-    reals("acknowledged_us", |flow| flow.acknowledged_us);
-    reals("slowdown", |flow| flow.slowdown);
+    columns.extend(flow_columns(|| runs().flat_map(|run| &run.flows)));
     Frame::new(columns)
+}
+
+/// Returns one row for each of a run's flows.
+pub fn flows_of_run(flows: &[FlowLine]) -> Frame {
+    Frame::new(flow_columns(|| flows.iter()).into())
+}
+
+fn flow_columns<'a, I: Iterator<Item = &'a FlowLine>>(
+    flows: impl Fn() -> I,
+) -> [(String, Values); 9] {
+    let wholes = |key: &str, value: fn(&FlowLine) -> i64| {
+        (key.to_owned(), Values::Whole(flows().map(value).collect()))
+    };
+    let reals = |key: &str, value: fn(&FlowLine) -> f64| {
+        (key.to_owned(), Values::Real(flows().map(value).collect()))
+    };
+    [
+        wholes("workload", |flow| flow.workload.into()),
+        wholes("tag", |flow| as_signed(flow.tag)),
+        wholes("source", |flow| flow.source.into()),
+        wholes("destination", |flow| flow.destination.into()),
+        wholes("bytes", |flow| flow.bytes.into()),
+        reals("start_us", |flow| flow.start_us),
+        reals("delivered_us", |flow| flow.delivered_us),
+        reals("acknowledged_us", |flow| flow.acknowledged_us),
+        reals("slowdown", |flow| flow.slowdown),
+    ]
 }
 
 /// Returns the columns that identify a row's cell; the values of a row are repeated `times(row)` times.

@@ -6,30 +6,35 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use weft_units::Seed;
 
 use crate::batch::{Job, run_each};
+use crate::hooks::Hooks;
 use crate::run::RunError;
 use crate::scenario::{Scenario, ScenarioError, Variant};
 
 mod balancer;
 mod estimate;
+pub mod frames;
 mod metric;
 mod outcome;
+mod part;
 
 pub use balancer::{UnknownBalancer, resolve};
 pub use estimate::{CONFIDENCE, Estimate};
 pub use metric::{METRICS, Metric, Show, Shown};
 pub use outcome::{Bin, Row, Summary};
+pub use part::{MergeError, Part, Shard};
 
 /// The plan of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The scenario every run starts from.
     pub scenario: Table,
     /// The folder that the scenario's file names are relative to.
+    #[serde(skip)]
     pub folder: PathBuf,
     /// The balancers; the others are compared with the first.
     pub variants: Vec<Variant>,
@@ -113,29 +118,67 @@ impl Plan {
         workers: usize,
         progress: impl Fn(usize) + Sync,
     ) -> Result<Vec<Row>, CompareError> {
+        self.rows(self.run_shard(Shard::WHOLE, workers, &Hooks::default(), progress)?)
+    }
+
+    /// Executes the runs of one shard, with their owner's additions, and returns their summaries in order.
+    ///
+    /// # Errors
+    /// A combination is not valid or cannot be run, or the owner cancelled the runs.
+    pub fn run_shard(
+        &self,
+        shard: Shard,
+        workers: usize,
+        hooks: &Hooks,
+        progress: impl Fn(usize) + Sync,
+    ) -> Result<Vec<Summary>, CompareError> {
         let cells = self.cells()?;
-        let job = |scenario: &Scenario, &seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
-        let jobs = cells
-            .iter()
-            .flat_map(|(_, scenario)| self.seeds.iter().map(move |seed| job(scenario, seed)));
-        let jobs: Vec<Job> = jobs.collect();
+        let runs = cells.iter().flat_map(|cell| self.seeds.iter().map(move |&seed| (cell, seed)));
+        let runs = runs.enumerate().filter(|(index, _)| shard.has(*index));
+        let runs: Vec<(&Cell, Job)> = runs
+            .map(|(_, ((cell, scenario), seed))| {
+                (cell, Job { scenario: scenario.clone(), seed: Seed(seed) })
+            })
+            .collect();
+        let (cells, jobs): (Vec<&Cell>, Vec<Job>) = runs.into_iter().unzip();
         let keep = |index: usize, report| Summary::new(&jobs[index].scenario, report, self.flows);
-        let mut results = run_each(&jobs, workers, progress, keep).into_iter();
+        let results = run_each(&jobs, workers, hooks, progress, keep).into_iter();
+        let named = results.zip(&jobs).zip(cells).map(|((result, job), cell)| {
+            result.map_err(|error| CompareError::Run {
+                cell: cell.to_string(),
+                seed: job.seed.0,
+                error: Box::new(error),
+            })
+        });
+        named.collect()
+    }
+
+    /// Returns one row for each cell from the summaries of all runs, in order.
+    ///
+    /// # Errors
+    /// A combination is not valid.
+    pub fn rows(&self, runs: Vec<Summary>) -> Result<Vec<Row>, CompareError> {
+        let cells = self.cells()?;
+        let mut runs = runs.into_iter();
         let mut rows: Vec<Row> = Vec::with_capacity(cells.len());
         for (index, (cell, scenario)) in cells.into_iter().enumerate() {
-            let mut runs = Vec::with_capacity(self.seeds.len());
-            for (&seed, result) in self.seeds.iter().zip(results.by_ref()) {
-                runs.push(result.map_err(|error| CompareError::Run {
-                    cell: cell.to_string(),
-                    seed,
-                    error: Box::new(error),
-                })?);
-            }
+            let of_cell = runs.by_ref().take(self.seeds.len()).collect();
             let first = (index / self.variants.len()) * self.variants.len();
             let against = rows.get(first).map(|row| row.runs.as_slice());
-            rows.push(Row::new(cell, &scenario, runs, against));
+            rows.push(Row::new(cell, &scenario, of_cell, against));
         }
         Ok(rows)
+    }
+
+    /// Returns the whole comparison, whose rows are `rows`, except the flows.
+    pub fn to_json(&self, rows: &[Row]) -> serde_json::Value {
+        serde_json::json!({
+            "scenario": self.scenario.to_string(),
+            "seeds": self.seeds,
+            "confidence": CONFIDENCE,
+            "balancers": self.variants,
+            "rows": rows,
+        })
     }
 
     /// Returns every combination, balancers varying fastest.

@@ -17,7 +17,7 @@ const SCENARIO: &str = r#"
     transport = { policy = "oblivious" }
 "#;
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let scenario: Table = toml::from_str(SCENARIO).unwrap();
     let variants = Scenario::parse(SCENARIO, Path::new("")).unwrap().variants;
     let (loads, topologies) = (vec![0.2, 0.5], vec![]);

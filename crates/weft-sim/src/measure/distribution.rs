@@ -1,9 +1,9 @@
 //! A summary of a set of numbers: exact percentiles by nearest rank.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A summary of a set of numbers. All fields are zero when the set is empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Number of values.
     pub count: usize,

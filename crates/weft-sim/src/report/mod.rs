@@ -6,7 +6,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weft_transport::{DropReason, Stats};
 
 pub use self::controller::{ControllerReport, ControllerWindow};
@@ -139,7 +139,7 @@ pub struct WorkloadReport {
 }
 
 /// One finished flow.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowLine {
     /// The workload's index in the scenario, from zero.
     pub workload: u32,

@@ -40,7 +40,7 @@ impl ScenarioError {
 
     /// Returns the same error with this file.
     #[must_use]
-    pub(super) fn in_file(self, file: &Path) -> Self {
+    pub fn in_file(self, file: &Path) -> Self {
         Self { file: Some(file.into()), ..self }
     }
 

@@ -18,6 +18,7 @@ use crate::capture::Capture;
 use crate::event::Events;
 use crate::fabric::{Fabric, FabricConfig};
 use crate::fault::Action;
+use crate::hooks::Cancel;
 use crate::host::{Hosts, new_host};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::scenario::{MeasureConfig, SourcePorts};
@@ -114,6 +115,10 @@ pub struct World {
     ports: Option<PortWatch>,
     /// Maximum number of threads of a run.
     threads: NonZeroUsize,
+    /// The owner's wish to end the run.
+    cancel: Cancel,
+    /// The number of events at which the owner is asked for it; `None` if it was cancelled.
+    next_check: Option<u64>,
 }
 
 impl World {
@@ -174,6 +179,8 @@ impl World {
             queues: None,
             ports: None,
             threads: NonZeroUsize::MIN,
+            cancel: Cancel::default(),
+            next_check: Some(u64::MAX),
         })
     }
 
@@ -268,20 +275,20 @@ impl World {
     }
 
     /// Runs to `limit`; if `until_done`, only until the workloads are done.
-    fn go(&mut self, limit: SimTime, until_done: bool, mut watcher: Option<&mut dyn Watcher>) {
+    fn go(&mut self, limit: SimTime, until_done: bool, watcher: Option<&mut dyn Watcher>) {
         (self.limit, self.until_done) = (limit, until_done);
         self.network.global_events.add(limit, Item::Stop);
         // Only notices complete a workload, so the check follows notices only.
         self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
-        if self.ended_at.is_none() && !self.go_in_parts() {
-            self.go_alone();
+        if self.ended_at.is_none() && (watcher.is_some() || !self.go_in_parts()) {
+            self.go_alone(watcher);
         }
     }
 
     /// Runs on one thread.
-    fn go_alone(&mut self) {
+    fn go_alone(&mut self, mut watcher: Option<&mut dyn Watcher>) {
         let is_large = self.network.hosts.len() > NEARBY_HOSTS;
-        while self.ended_at.is_none() {
+        while self.ended_at.is_none() && !self.is_cancelled() {
             let next = self.network.global_events.next_at().expect("the end is on it");
             if self.network.events.begin(next) {
                 while let Some(node) = self.network.events.next_node() {
@@ -292,12 +299,40 @@ impl World {
                 }
                 self.network.now = self.network.events.until();
                 if let Some(watcher) = &mut watcher {
-                    self.network.notify_watcher(limit, *watcher);
+                    self.network.notify_watcher(self.limit, *watcher);
                 }
             } else {
                 self.serve_global_events();
             }
         }
+    }
+
+    /// Ends the run early when `cancel` does.
+    pub fn cancel_when(&mut self, cancel: Cancel) {
+        (self.cancel, self.next_check) = (cancel, Some(0));
+    }
+
+    /// Returns `true` if the run was cancelled.
+    pub fn was_cancelled(&self) -> bool {
+        self.next_check.is_none()
+    }
+
+    /// Returns `true` if the run is cancelled, and asks for it if it is time.
+    #[inline]
+    fn is_cancelled(&mut self) -> bool {
+        let events = self.network.events_handled;
+        if self.next_check.is_some_and(|at| events >= at) {
+            self.next_check = self.cancel.next_check(events);
+        }
+        self.next_check.is_none()
+    }
+
+    /// Returns `true` if the run is cancelled, after asking for it.
+    fn check_cancel(&mut self) -> bool {
+        if self.cancel.is_cancelled() {
+            self.next_check = None;
+        }
+        self.was_cancelled()
     }
 
     /// Returns the end of the last run: when the workloads were done, or its limit. Nodes may have advanced a little

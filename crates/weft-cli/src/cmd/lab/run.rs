@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weft_report::{Cell, Column, Table};
+use weft_sim::Hooks;
 use weft_sim::Scenario;
 use weft_sim::batch::{Job, run_each};
 use weft_sim::compare::{Cell as Place, Estimate, METRICS, Metric, Row, Summary, resolve};
@@ -15,7 +16,7 @@ use weft_transport::TransportConfig;
 use weft_units::{Duration, Seed};
 
 use crate::cmd::sim::{Seeds, workers};
-use crate::files::read_table;
+use crate::files::{locate, read_table};
 use crate::progress;
 use crate::testbed::{self, Network};
 use weft_report::terminal::{Output, render};
@@ -93,7 +94,7 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
 
 fn contenders(arguments: &RunArgs) -> Result<Vec<Contender>> {
     let file = &arguments.scenario;
-    let (scenario, table, folder) = read_table(file, &arguments.set)?;
+    let (scenario, table, folder) = read_table(&locate(file), &arguments.set)?;
     let variants = if arguments.balancers.is_empty() {
         scenario.variants.clone()
     } else {
@@ -130,7 +131,13 @@ fn simulate(contenders: &[Contender], seeds: &[u64]) -> Result<Runs> {
     let jobs: Vec<Job> = contenders.iter().flat_map(of_seeds).collect();
     let bar = progress::counting(jobs.len(), "simulating");
     let keep = |index: usize, report| Summary::new(&jobs[index].scenario, report, false);
-    let done = run_each(&jobs, workers(None), |done| bar.set_position(done as u64), keep);
+    let done = run_each(
+        &jobs,
+        workers(None),
+        &Hooks::default(),
+        |done| bar.set_position(done as u64),
+        keep,
+    );
     bar.finish_and_clear();
     let summaries: Vec<Summary> = done.into_iter().collect::<Result<_, _>>()?;
     Ok(summaries.chunks(seeds.len()).map(<[Summary]>::to_vec).collect())

@@ -4,24 +4,28 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weft_report::Frame;
-use weft_sim::compare::{Plan, Row, resolve};
+use weft_sim::Hooks;
+use weft_sim::compare::{Part, Plan, Row, Shard, Summary, frames, resolve};
 use weft_sim::scenario::Variant;
 
 use super::batch::{Batch, Seeds};
-use crate::files::read_table;
+use crate::files::{locate, read_table};
 use crate::progress;
 use weft_report::terminal::Destination;
 use weft_report::terminal::{Output, render};
 
 mod axes;
-mod frames;
+mod merge;
 mod page;
 mod table;
+
+pub(super) use merge::MergeArgs;
+pub(super) use merge::run as merge;
 
 /// Options of the comparison and of its report.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
-    /// The scenario file; of an experiment, the scenario its runs start from
+    /// The scenario: a file, or a name such as balancers; of an experiment, the scenario its runs start from
     scenario: PathBuf,
     /// Balancers, of which the first is the baseline: variants of the scenario, path
     /// policies, switch models, congestion controls, or several of these joined by `+`
@@ -38,6 +42,22 @@ pub(super) struct CompareArgs {
     seeds: Seeds,
     #[command(flatten)]
     batch: Batch,
+    /// Run only one of OF equal shares of the runs, and write its results to the file of --part
+    #[arg(long, value_name = "NUMBER/OF", requires = "part", conflicts_with_all = ["csv", "html", "runs", "flows", "json"])]
+    shard: Option<Shard>,
+    /// The file for the results of a shard, which `weft sim merge` reads
+    #[arg(long, value_name = "FILE", requires = "shard")]
+    part: Option<PathBuf>,
+    /// Keep every flow in the results of a shard, for `weft sim merge --flows`
+    #[arg(long, requires = "shard")]
+    part_flows: bool,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// The forms in which a comparison is printed and written.
+#[derive(Debug, clap::Args)]
+struct Outputs {
     /// Print comma-separated values instead of a table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -63,27 +83,43 @@ struct Comparison {
 
 pub(super) fn run(arguments: &CompareArgs, output: Output) -> Result<()> {
     let plan = plan(arguments)?;
-    let page = arguments.html.as_deref().map(Destination::open).transpose()?;
-    let runs = arguments.runs.as_deref().map(FrameFile::open).transpose()?;
-    let flows = arguments.flows.as_deref().map(FrameFile::open).transpose()?;
-    let comparison = compare(plan, arguments)?;
-    if let Some(page) = page {
-        page.write(page::page(&comparison).to_html())?;
+    if let (Some(shard), Some(file)) = (arguments.shard, &arguments.part) {
+        let file = Destination::open(file)?;
+        let runs = run_shard(&plan, shard, arguments)?;
+        return file.write(serde_json::to_string(&Part::new(plan, shard, runs))?);
     }
-    if let Some(runs) = runs {
-        runs.write(&frames::runs(&comparison.rows))?;
+    arguments.outputs.show(output, || {
+        let runs = run_shard(&plan, Shard::WHOLE, arguments)?;
+        Comparison::new(plan, runs)
+    })
+}
+
+impl Outputs {
+    /// Writes the comparison that `make` returns. Files that cannot be written are refused first.
+    fn show(&self, output: Output, make: impl FnOnce() -> Result<Comparison>) -> Result<()> {
+        let page = self.html.as_deref().map(Destination::open).transpose()?;
+        let runs = self.runs.as_deref().map(FrameFile::open).transpose()?;
+        let flows = self.flows.as_deref().map(FrameFile::open).transpose()?;
+        let comparison = make()?;
+        if let Some(page) = page {
+            page.write(page::page(&comparison).to_html())?;
+        }
+        if let Some(runs) = runs {
+            runs.write(&frames::runs(&comparison.rows))?;
+        }
+        if let Some(flows) = flows {
+            flows.write(&frames::flows(&comparison.rows))?;
+        }
+        if self.csv {
+            return output.raw(&frames::rows(&comparison.rows).to_csv());
+        }
+        let value = comparison.plan.to_json(&comparison.rows);
+        output.value(&value, || text(&comparison, self.html.as_deref()))
     }
-    if let Some(flows) = flows {
-        flows.write(&frames::flows(&comparison.rows))?;
-    }
-    if arguments.csv {
-        return output.raw(&frames::rows(&comparison.rows).to_csv());
-    }
-    output.value(&frames::value(&comparison), || text(&comparison, arguments))
 }
 
 fn plan(arguments: &CompareArgs) -> Result<Plan> {
-    let file = &arguments.scenario;
+    let file = &locate(&arguments.scenario);
     let (scenario, table, folder) = read_table(file, &arguments.batch.set)?;
     let variants: Vec<Variant> = match arguments.balancers.as_slice() {
         [] => scenario.variants,
@@ -112,30 +148,39 @@ fn plan(arguments: &CompareArgs) -> Result<Plan> {
         loads: arguments.loads.clone(),
         topologies: topologies.collect::<Result<_>>()?,
         seeds: arguments.seeds.each().collect(),
-        flows: arguments.flows.is_some(),
+        flows: arguments.outputs.flows.is_some() || arguments.part_flows,
     })
 }
 
-fn compare(plan: Plan, arguments: &CompareArgs) -> Result<Comparison> {
-    let text = |key: &str| {
-        let value = plan.scenario.get(key).and_then(|value| value.as_str());
-        value.unwrap_or_default().to_owned()
-    };
-    let (name, about) = (text("name"), text("about"));
-    let bar = progress::counting_unless(arguments.batch.quiet, plan.runs(), "comparing");
-    let rows = plan.run(arguments.batch.workers(), |done| bar.set_position(done as u64));
+fn run_shard(plan: &Plan, shard: Shard, arguments: &CompareArgs) -> Result<Vec<Summary>> {
+    let count = (0..plan.runs()).filter(|&index| shard.has(index)).count();
+    let bar = progress::counting_unless(arguments.batch.quiet, count, "comparing");
+    let position = |done| bar.set_position(done as u64);
+    let runs = plan.run_shard(shard, arguments.batch.workers(), &Hooks::default(), position);
     bar.finish_and_clear();
-    let rows = rows.with_context(|| arguments.scenario.display().to_string())?;
-    Ok(Comparison { plan, name, about, rows })
+    runs.with_context(|| arguments.scenario.display().to_string())
 }
 
-fn text(comparison: &Comparison, arguments: &CompareArgs) -> String {
+impl Comparison {
+    /// Returns the results of a plan whose runs, in order, are `runs`.
+    fn new(plan: Plan, runs: Vec<Summary>) -> Result<Self> {
+        let text = |key: &str| {
+            let value = plan.scenario.get(key).and_then(|value| value.as_str());
+            value.unwrap_or_default().to_owned()
+        };
+        let (name, about) = (text("name"), text("about"));
+        let rows = plan.rows(runs)?;
+        Ok(Self { plan, name, about, rows })
+    }
+}
+
+fn text(comparison: &Comparison, page: Option<&Path>) -> String {
     let mut text = format!("{}\n\n", headline(comparison));
     text += &render(&table::rows(comparison));
     if comparison.plan.seeds.len() > 1 {
         text += &format!("\n{}\n", table::INTERVAL);
     }
-    if let Some(file) = &arguments.html {
+    if let Some(file) = page {
         text += &format!("\nThe page: {}\n", file.display());
     }
     text

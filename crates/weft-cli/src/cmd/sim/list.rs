@@ -1,8 +1,10 @@
 //! Lists scenario files with their titles.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use weft_figures::{library, stem};
 use weft_report::{Column, Table};
 
 use crate::files::{read_experiment, read_scenario, toml_files};
@@ -14,7 +16,7 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
         Column::text("name", "name"),
         Column::text("shows", "about"),
     ]);
-    for file in folders.iter().flat_map(|folder| toml_files(folder)) {
+    for file in listed(folders) {
         // A figure that a bench measures, or that cannot be reproduced here, has no scenario.
         if read_experiment(&file).is_ok_and(|experiment| experiment.scenario.is_empty()) {
             continue;
@@ -35,6 +37,21 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
         return output.value(&(), || format!("no scenario files in {}", names.join(", ")));
     }
     output.table(&table)
+}
+
+/// Returns the scenario files of `folders`. Without folders, returns those of the usual ones, then those that are part
+/// of the program and that no local file of the same name replaces.
+fn listed(folders: &[PathBuf]) -> Vec<PathBuf> {
+    if !folders.is_empty() {
+        return folders.iter().flat_map(|folder| toml_files(folder)).collect();
+    }
+    let of = |folder: fn(&str) -> PathBuf| {
+        library::FOLDERS.into_iter().flat_map(move |name| toml_files(&folder(name)))
+    };
+    let mut files: Vec<PathBuf> = of(|name| name.into()).collect();
+    let local: BTreeSet<String> = files.iter().map(|file| stem(file)).collect();
+    files.extend(of(library::built_in_folder).filter(|file| !local.contains(&stem(file))));
+    files
 }
 
 /// Returns the title of an experiment; empty for a plain scenario.

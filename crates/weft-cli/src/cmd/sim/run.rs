@@ -17,7 +17,7 @@ use super::batch::{Batch, Seeds};
 use super::page::{headline, page};
 use super::perfetto::PerfettoArgs;
 use super::watch::{Progress, Watchers};
-use crate::files::{in_scenario, read_scenario};
+use crate::files::{in_scenario, locate, read_scenario};
 use crate::progress;
 use weft_report::terminal::Destination;
 use weft_report::terminal::{Output, render};
@@ -25,7 +25,7 @@ use weft_report::terminal::{Output, render};
 /// Options of the run and of its report.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArgs {
-    /// The scenario file; of an experiment, the scenario its runs start from
+    /// The scenario: a file, or a name such as incast; of an experiment, the scenario its runs start from
     scenario: PathBuf,
     #[command(flatten)]
     seeds: Seeds,
@@ -48,7 +48,8 @@ pub(super) struct RunArgs {
 }
 
 pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
-    let mut scenario = read_scenario(&arguments.scenario, &arguments.batch.set)?;
+    let file = &locate(&arguments.scenario);
+    let mut scenario = read_scenario(file, &arguments.batch.set)?;
     let expanded = scenario.expanded()?;
     // Distributions and CSV need every flow; the report keeps them only if the scenario says so.
     let lists_flows = scenario.measure.flows;
@@ -58,10 +59,10 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     let mut seeds: Vec<u64> = arguments.seeds.each().collect();
     let (mut reports, mut exports) = (vec![], vec![]);
     if seeds.len() == 1 || arguments.exports() {
-        let (first, lines) = run_first(&scenario, &expanded, seeds.remove(0), arguments)?;
+        let (first, lines) = run_first(&scenario, file, &expanded, seeds.remove(0), arguments)?;
         (reports, exports) = (vec![first], lines);
     }
-    reports.extend(run_seeds(&scenario, &seeds, arguments)?);
+    reports.extend(run_seeds(&scenario, file, &seeds, arguments)?);
     let elapsed = began.elapsed();
     if arguments.csv {
         return output.raw(&reports[0].flow_lines().to_csv());
@@ -83,11 +84,12 @@ impl RunArgs {
 /// Runs the first seed, and writes the files that show it; returns a line for each of them.
 fn run_first(
     scenario: &Scenario,
+    file: &Path,
     expanded: &str,
     seed: u64,
     arguments: &RunArgs,
 ) -> Result<(Report, Vec<String>)> {
-    let in_file = |error: RunError| in_scenario(&arguments.scenario, error);
+    let in_file = |error: RunError| in_scenario(file, error);
     let topology = scenario.build_topology().map_err(|error| in_file(error.into()))?;
     let capture_file = arguments.capture.as_deref().map(Destination::open).transpose()?;
     let page_file = arguments.html.as_deref().map(Destination::open).transpose()?;
@@ -123,7 +125,12 @@ fn what(scenario: &Scenario) -> String {
 }
 
 /// Runs several seeds.
-fn run_seeds(scenario: &Scenario, seeds: &[u64], arguments: &RunArgs) -> Result<Vec<Report>> {
+fn run_seeds(
+    scenario: &Scenario,
+    file: &Path,
+    seeds: &[u64],
+    arguments: &RunArgs,
+) -> Result<Vec<Report>> {
     let job = |&seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
     let jobs: Vec<Job> = seeds.iter().map(job).collect();
     if jobs.is_empty() {
@@ -133,7 +140,7 @@ fn run_seeds(scenario: &Scenario, seeds: &[u64], arguments: &RunArgs) -> Result<
     let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
-    results.map_err(|error| in_scenario(&arguments.scenario, error))
+    results.map_err(|error| in_scenario(file, error))
 }
 
 /// Writes the packets of a run.

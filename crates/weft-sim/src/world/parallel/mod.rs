@@ -86,7 +86,7 @@ impl World {
             let help = |part| scope.spawn(move || gate.help(|| serve(part))).thread().clone();
             let helpers: Vec<_> = parts[1..].iter().map(help).collect();
             let _closing = gate.closing(&helpers);
-            while self.ended_at.is_none() {
+            while self.ended_at.is_none() && !self.check_cancel() {
                 let limit = self.network.global_events.next_at().expect("the end is on it");
                 let mut locked: Vec<_> = parts.iter().map(lock).collect();
                 if advance(&mut locked, &mut self.network.events, limit) {
