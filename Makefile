@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist clean
+.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist wheel clusters clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,14 @@ dist: ## A tarball, a Debian package and an OCI image of weft and its libraries,
 	$(CARGO) xtask xrdma
 	@scripts/dist.sh
 	@scripts/dist-test.sh
+
+wheel: ## The Python package (RDMA messages and the simulator) as one wheel for Python 3.11 and later: out/wheel/
+	@scripts/setup.sh build bindings
+	$(TARGET)/python/bin/maturin build --release --manifest-path crates/weft-py/Cargo.toml --out out/wheel
+
+clusters: ## One sweep of the simulator on a process pool, Dask, Ray, submitit and a Slurm of this machine (a few minutes)
+	@scripts/setup.sh build
+	scripts/clusters.sh
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

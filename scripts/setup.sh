@@ -94,17 +94,23 @@ want_capture() {
     want_absent "tests of captures"
 }
 
-# Compiles programs on the interfaces for C and C++, checks their manual pages, and the types of the one for Python.
+# Compiles programs on the interfaces for C and C++, checks their manual pages and the types of the one for Python,
+# reads its tables with other packages, and runs its notebooks.
 want_bindings() {
     find_absent c++:g++ pkg-config:pkgconf groff:groff-base python3:python3
     python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
     want_absent "tests of the interfaces for other languages"
     # Debian's mypy is older than the types it is to check.
-    local mypy=2.4.1 folder=${CARGO_TARGET_DIR:-target}/python
-    "$folder/bin/mypy" --version 2>/dev/null | grep -q "^mypy $mypy " && return 0
-    say "installing mypy $mypy in $folder"
-    python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "mypy==$mypy" ||
-        say "warning: pip could not install mypy; the types of the Python package go unchecked"
+    local folder=${CARGO_TARGET_DIR:-target}/python packages=(mypy==2.4.1 maturin==1.16.0 pyarrow==26.0.1
+        pandas==3.1.1 polars==2.1.0 duckdb==2.0.1 nbclient==0.11.0 ipykernel==7.4.0)
+    local stamp=$folder/installed
+    [ "$(cat "$stamp" 2>/dev/null)" = "${packages[*]}" ] && return 0
+    say "installing ${packages[*]} in $folder"
+    if python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${packages[@]}"; then
+        printf '%s\n' "${packages[*]}" >"$stamp"
+    else
+        say "warning: pip could not install them; tests of the Python package are skipped"
+    fi
 }
 
 # A browser for the monitor's page, and Prometheus' parser for its metrics.

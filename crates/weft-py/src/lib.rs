@@ -7,6 +7,7 @@
 //! | bodies without a copy, in both directions | `message.rs`, `memory.rs` |
 //! | collectives, on a separate thread | `group.rs` |
 //! | errors as exceptions | `error.rs` |
+//! | the simulator | `sim/` |
 //!
 //! A server and its client in one program; `tests/python.rs` runs it:
 //!
@@ -35,10 +36,15 @@ mod memory;
 mod message;
 mod node;
 mod shared;
+mod sim;
 
 /// The module.
 #[pymodule]
 mod _weft {
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use crate::event::Event;
     #[pymodule_export]
@@ -49,4 +55,9 @@ mod _weft {
     use crate::message::Message;
     #[pymodule_export]
     use crate::node::Node;
+    #[pymodule_export]
+    use crate::sim::{
+        PathView, Table, built_in_names, check_congestion, check_policy, compare_balancers,
+        list_experiments, read_scenario, run_experiment, run_scenario,
+    };
 }

@@ -1,5 +1,5 @@
 //! The package as an interpreter loads it, on our libibverbs: its own tests, its examples, a client of a server in
-//! Rust, and the checks of mypy.
+//! Rust, the checks of mypy; the packages that read its tables, and the notebooks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -192,20 +192,66 @@ fn without_a_device_the_error_names_a_remedy() {
     assert!(output.status.success() || printed.contains("weft run"), "{printed}");
 }
 
+/// Returns a program of the environment that scripts/setup.sh makes beside the build's folder; otherwise records that
+/// the test was skipped.
+fn installed(program: &str, what: &str) -> Option<PathBuf> {
+    let program = built(&format!("../python/bin/{program}"));
+    if !built("../python/installed").exists() {
+        weft_testkit::skip(what, "no environment of Python packages (scripts/setup.sh bindings)");
+        return None;
+    }
+    Some(program)
+}
+
+/// Runs a program of Python in that environment, without a library of RDMA, and returns its output.
+fn run_installed(python: &Path, words: &[&str]) -> String {
+    let mut command = with_package(Command::new(python));
+    let output = command.args(words).output().expect("python runs");
+    assert!(output.status.success(), "{words:?}: {} {}", output.status, output_text(&output));
+    output_text(&output)
+}
+
+#[test]
+fn other_packages_read_tables_where_they_are() {
+    let Some(python) = installed("python", "Python packages that read tables") else { return };
+    let printed = run_installed(&python, &["tests/python/readers.py"]);
+    assert!(printed.contains("read by pyarrow"), "{printed}");
+}
+
+#[test]
+fn the_notebooks_run_and_have_no_outputs() {
+    let Some(python) = installed("python", "notebooks") else { return };
+    let folder = Path::new(PACKAGE).join("../../notebooks");
+    let files = folder.read_dir().expect("it is there").map(|file| file.expect("a file").path());
+    let files: Vec<String> = files.map(|file| file.display().to_string()).collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    let words: Vec<&str> = files.iter().map(String::as_str).collect();
+    let printed = run_installed(&python, &[&["tests/python/notebooks.py"], &words[..]].concat());
+    assert_eq!(printed.matches(".ipynb: ").count(), 3, "{printed}");
+}
+
+#[test]
+fn the_programs_of_the_guide_run() {
+    let Some(python) = installed("python", "programs of docs/python.md") else { return };
+    let page = include_str!("../../../docs/python.md");
+    let blocks = page.split("```python\n").skip(1);
+    let blocks = blocks.map(|block| block.split("```").next().expect("it ends"));
+    let blocks: Vec<&str> = blocks.collect();
+    assert!(blocks.len() >= 6, "{} programs", blocks.len());
+    // Process pools import the program again, so it must be a file.
+    let program = folder().join("guide.py");
+    std::fs::write(&program, blocks.join("\n")).expect("a file of ours");
+    run_installed(&python, &[program.to_str().expect("a path of ours")]);
+}
+
 #[test]
 fn the_types_pass_the_checks_of_mypy() {
-    // scripts/setup.sh installs it beside the build's folder.
-    let mypy = built("../python/bin/mypy");
-    if !mypy.exists() {
-        return weft_testkit::skip(
-            "types of the Python package",
-            "no mypy (scripts/setup.sh bindings)",
-        );
-    }
+    let Some(mypy) = installed("mypy", "types of the Python package") else { return };
     let mut command = Command::new(mypy);
     command.args(["--strict", "--cache-dir"]).arg(folder().join("mypy"));
     command.args(["python/weft", "examples/ping_pong.py", "examples/ping_pong_asyncio.py"]);
     command.args(["tests/python/test_sync.py", "tests/python/test_aio.py"]);
+    command.arg("tests/python/test_sim.py");
     let output = command.env("MYPYPATH", "python:tests/python").current_dir(PACKAGE).output();
     let output = output.expect("mypy runs");
     assert!(output.status.success(), "{}", output_text(&output));

@@ -42,6 +42,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-msg", "weft-rnic"),
     ("weft-perf", "weft-udp"),
     ("weft-rnic", "weft-transport"),
+    ("weft-py", "weft-figures"),
     ("weft-route", "weft-plan"),
     ("weft-seal", "weft-transport"),
     ("weft-trace", "weft-wire"),

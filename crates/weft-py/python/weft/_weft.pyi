@@ -1,5 +1,10 @@
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict
+
 from typing_extensions import Buffer
-from typing import Literal
+
+VERSION: str
 
 class Message:
     @property
@@ -56,3 +61,52 @@ class Node:
     @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...
+
+class Table:
+    """Columns of integers, numbers or texts, some of which may be missing (`None`). pandas, polars, DuckDB and pyarrow
+    read them where they are."""
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, Sequence[int | float | str | None]], /) -> Table:
+        """Returns the table of these columns, which have one length."""
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names, in order."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str, /) -> list[Any]:
+        """Returns the values of a column."""
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns one dictionary for each row."""
+    def to_csv(self) -> str:
+        """Returns comma-separated values (RFC 4180)."""
+    def to_parquet(self) -> bytes:
+        """Returns a Parquet file."""
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+class PathView: ...
+
+class Source(TypedDict):
+    text: str
+    is_json: bool
+    file: str
+
+class Axes(TypedDict):
+    balancers: list[str]
+    loads: list[float]
+    topologies: list[tuple[str, str]]
+    seeds: list[int]
+
+def read_scenario(name: str | PathLike[str], /) -> tuple[str, str]: ...
+def built_in_names(folder: str, /) -> list[str]: ...
+def run_scenario(
+    source: Source, seed: int, flows: bool, policy: object, congestion: object, /
+) -> tuple[str, str, dict[str, Table]]: ...
+def compare_balancers(
+    source: Source, axes: Axes, flows: bool, threads: int | None, /
+) -> tuple[str, dict[str, Table]]: ...
+def list_experiments() -> Table: ...
+def run_experiment(
+    name: str, scenario: str | None, threads: int | None, /
+) -> list[tuple[str, Table, Table]]: ...
+def check_policy(policy: object, /) -> None: ...
+def check_congestion(congestion: object, /) -> None: ...
