@@ -2,8 +2,7 @@
 //! times slower than those of the tables. The first exception of one ends the run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyAssertionError, PyTypeError};
 use pyo3::prelude::*;
@@ -11,36 +10,8 @@ use weft_sim::{Cancel, Scenario};
 use weft_transport::{External, TransportConfig, congestion, path};
 
 use super::control::{CONTROL_METHODS, Control};
+use super::failure::Failure;
 use super::policy::{POLICY_METHODS, Policy};
-
-/// The first exception of a run's algorithms.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Failure(Arc<Raised>);
-
-#[derive(Debug, Default)]
-struct Raised {
-    is_raised: AtomicBool,
-    error: Mutex<Option<PyErr>>,
-}
-
-impl Failure {
-    /// Records an exception, unless there is an earlier one.
-    pub(super) fn record(&self, error: PyErr) {
-        let mut first = self.0.error.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.0.is_raised.swap(true, Ordering::Relaxed) {
-            *first = Some(error);
-        }
-    }
-
-    /// Returns `true` after an exception.
-    pub(super) fn is_raised(&self) -> bool {
-        self.0.is_raised.load(Ordering::Relaxed)
-    }
-
-    fn take(&self) -> Option<PyErr> {
-        self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
 
 /// The classes that a run's caller gave.
 #[derive(Debug)]

@@ -8,35 +8,11 @@ use weft_transport::TransportConfig;
 use weft_transport::congestion::{AckSample, Congestion};
 use weft_units::{BitRate, Duration, Instant};
 
-use super::algorithms::Failure;
-use super::policy::micros;
+use super::failure::Failure;
+use super::settings::{Config, micros};
 
 /// The methods that a class must have.
 pub(super) const CONTROL_METHODS: [&str; 3] = ["on_ack", "on_loss", "on_timeout"];
-
-/// The settings of a connection, which a new policy or control gets.
-#[pyclass(frozen, get_all, module = "weft._weft")]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Config {
-    mtu: u16,
-    paths: u16,
-    line_rate_gbps: f64,
-    base_rtt_us: f64,
-    bdp: u64,
-}
-
-impl From<&TransportConfig> for Config {
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    fn from(config: &TransportConfig) -> Self {
-        Self {
-            mtu: config.mtu,
-            paths: config.paths,
-            line_rate_gbps: config.line_rate.as_bps() as f64 / 1e9,
-            base_rtt_us: config.base_rtt.as_micros_f64(),
-            bdp: config.bdp().0,
-        }
-    }
-}
 
 /// An ACK of new packets.
 #[pyclass(frozen, get_all, module = "weft._weft")]

@@ -4,7 +4,7 @@
 //! | subject | file |
 //! | --- | --- |
 //! | tables that other packages read without a copy | `table.rs` |
-//! | path policies and congestion controls written in Python | `algorithms.rs`, `policy.rs`, `control.rs` |
+//! | path policies and congestion controls written in Python | `algorithms.rs`, `policy.rs`, `control.rs`; `failure.rs`, `settings.rs` |
 //! | signals | `interrupt.rs` |
 
 use std::collections::BTreeMap;
@@ -22,8 +22,10 @@ use weft_units::{Seed, unknown_name};
 mod algorithms;
 mod control;
 mod experiment;
+mod failure;
 mod interrupt;
 mod policy;
+mod settings;
 mod table;
 
 pub(crate) use algorithms::{check_congestion, check_policy};

@@ -8,8 +8,8 @@ use weft_transport::TransportConfig;
 use weft_transport::path::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use weft_units::{Instant, Rng};
 
-use super::algorithms::Failure;
-use super::control::Config;
+use super::failure::Failure;
+use super::settings::{Config, micros};
 
 /// The methods that a class must have.
 pub(super) const POLICY_METHODS: [&str; 2] = ["select", "on_feedback"];
@@ -91,11 +91,6 @@ impl PathPolicy for Policy {
     fn compares_paths(&self) -> bool {
         self.compares_paths
     }
-}
-
-/// Returns a time as microseconds since the start.
-pub(super) fn micros(now: Instant) -> f64 {
-    now.since(Instant::EPOCH).as_micros_f64()
 }
 
 /// The network's answer to a packet.
