@@ -5,8 +5,9 @@
 //! queues. Without `hosts` the three fabrics of the reference runs; the larger ones ([`SIZES`]) run if they are named.
 //!
 //! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own processor time, set-up
-//! included, so that other load on the machine has little effect. Each size runs in a process of its own, so that its
-//! peak memory is its own. A second line gives the time of each step and the memory that it leaves allocated.
+//! included, so that other load on the machine has little effect; of several threads it is the first one's, which
+//! does as much of the windows as any other and all that one thread must do. Each size runs in a process of its own,
+//! so that its peak memory is its own. A second line gives the time of each step and the memory that it leaves allocated.
 
 use std::fmt;
 use std::num::NonZeroUsize;
