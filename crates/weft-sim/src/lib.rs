@@ -42,6 +42,7 @@ pub mod event;
 mod event_queue;
 pub mod experiment;
 pub mod fabric;
+pub mod fast_forward;
 pub mod fault;
 pub mod graph;
 pub mod hooks;

@@ -16,7 +16,7 @@ use crate::measure::{FlowReport, Goodput, IdealTimeParameters, PfcReport, PortRe
 use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
 use crate::report::{
-    ControllerReport, FlowLine, NetworkReport, OverlayReport, Report, TransportReport,
+    Comparison, ControllerReport, FlowLine, NetworkReport, OverlayReport, Report, TransportReport,
     WorkloadReport,
 };
 use crate::scenario::{Scenario, ScenarioError};
@@ -66,7 +66,7 @@ pub enum RunError {
     Cancelled,
 }
 
-/// Runs a scenario.
+/// Runs a scenario, and the exact one after it if the scenario requests the comparison.
 ///
 /// # Errors
 /// The scenario does not describe a world that can be built.
@@ -89,7 +89,24 @@ pub fn run_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<Report
     if world.was_cancelled() {
         return Err(RunError::Cancelled);
     }
-    report(scenario, seed, &world, finished)
+    let report = report(scenario, seed, &world, finished)?;
+    compared(report, scenario, seed, hooks)
+}
+
+/// Adds the comparison with the exact run, if the scenario requests it.
+fn compared(
+    mut report: Report,
+    scenario: &Scenario,
+    seed: Seed,
+    hooks: &Hooks,
+) -> Result<Report, RunError> {
+    if scenario.run.compare_exact {
+        let mut exact = scenario.clone();
+        (exact.run.fast_forward, exact.run.compare_exact) = (None, false);
+        let exact = run_with(&exact, seed, hooks)?;
+        report.comparison = Some(Comparison::new(&exact, &report));
+    }
+    Ok(report)
 }
 
 /// Runs a scenario on up to `threads` threads: the report is the same for any number. Returns with it the reason why
@@ -111,7 +128,8 @@ pub fn run_on(
     world.start();
     world.plan_source_ports()?;
     let finished = world.run(limit(scenario));
-    Ok((report(scenario, seed, &world, finished)?, alone_because))
+    let report = report(scenario, seed, &world, finished)?;
+    Ok((compared(report, scenario, seed, &Hooks::default())?, alone_because))
 }
 
 /// Runs a scenario, watched by `watcher`; the report is that of [`run`]. The packets that hosts send and receive are
@@ -131,7 +149,8 @@ pub fn run_watched(
     world.plan_source_ports()?;
     let finished = world.run_watched(limit(scenario), watcher);
     *capture = world.network.capture.take();
-    report(scenario, seed, &world, finished)
+    let report = report(scenario, seed, &world, finished)?;
+    compared(report, scenario, seed, &Hooks::default())
 }
 
 fn limit(scenario: &Scenario) -> SimTime {
@@ -157,6 +176,9 @@ fn build_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<World, R
     workloads.into_iter().for_each(|workload| world.add_workload(workload));
     world.watch(&scenario.measure);
     world.cancel_when(hooks.cancel.clone());
+    if let Some(threshold) = scenario.run.fast_forward {
+        world.fast_forward(threshold);
+    }
     Ok(world)
 }
 
@@ -208,7 +230,7 @@ pub struct Outcome<'a> {
     pub overhead: u16,
     /// `true` if every workload was done.
     pub finished: bool,
-    /// The duration of the run.
+    /// The duration of the run, without the time that was skipped.
     pub elapsed: SimSpan,
     /// The channels and messages.
     pub traffic: &'a Traffic,
@@ -257,6 +279,8 @@ impl Outcome<'_> {
             pcie: None,
             overlay: None,
             controller: None,
+            fast_forward: None,
+            comparison: None,
             flows: listed.iter().map(|flow| line(flow, &parameters)).collect(),
         })
     }
@@ -284,7 +308,10 @@ fn report(
         network: network_report(network),
         ports: watch.map_or_else(PortReport::default, |watch| watch.report(fabric, ended_at)),
     };
+    let skipped = network.traffic.skipped;
     Ok(Report {
+        simulated_us: (outcome.elapsed + skipped).as_micros_f64(),
+        fast_forward: world.fast_forward_report().cloned(),
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),

@@ -6,7 +6,7 @@
 use weft_topo::NodeId;
 use weft_transport::{CloseReason, ConnectionId};
 
-use crate::time::SimTime;
+use crate::time::{SimSpan, SimTime};
 
 mod channel;
 
@@ -149,6 +149,8 @@ pub struct Traffic {
     pub log: Option<Vec<FinishedFlow>>,
     /// Number of recorded messages that were in progress on channels that closed.
     pub abandoned: u64,
+    /// The time that fast-forward has skipped, which is added to the times of finished messages.
+    pub skipped: SimSpan,
     /// Number of recorded messages submitted, by workload.
     recorded: Vec<u64>,
     /// Bytes of all messages submitted.
@@ -350,7 +352,12 @@ impl Traffic {
             log.push(finished);
         }
         if request.recorded {
-            self.finished.push(finished);
+            self.finished.push(FinishedFlow {
+                submitted: submitted + self.skipped,
+                delivered: delivered + self.skipped,
+                acknowledged: sent + self.skipped,
+                ..finished
+            });
         }
     }
 

@@ -1,6 +1,8 @@
 //! The results of a run as data: [`Report`] is JSON with keys in a fixed order, and tables.
 
+mod comparison;
 mod controller;
+mod fast_forward;
 mod overlay;
 mod tables;
 
@@ -9,8 +11,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use weft_transport::{DropReason, Stats};
 
+pub use self::comparison::{Comparison, Errors};
 pub use self::controller::{ControllerReport, ControllerWindow};
 pub use self::overlay::OverlayReport;
+use crate::fast_forward::FastForwardReport;
 use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
 use crate::pcie::PcieReport;
 use crate::workload::Iteration;
@@ -50,6 +54,13 @@ pub struct Report {
     /// The route controller's counts and windows, where the scenario has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerReport>,
+    /// The time that was skipped, if the run was not exact. The counters and loads of this report are then those of the
+    /// rest of the time; times of iterations and flows include what was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_forward: Option<FastForwardReport>,
+    /// The errors of fast-forward against the exact run, if the scenario requests that too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
     /// Every finished flow, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowLine>,

@@ -16,6 +16,7 @@ impl Report {
             ("Slowdown by size", self.size_table()),
             ("Collectives", self.collective_table()),
             ("Training", self.training_table()),
+            ("Fast-forward", self.fast_forward_table()),
             ("Queues", self.queue_table()),
             ("Links", self.tier_table()),
             ("Leaf uplinks", self.port_table()),

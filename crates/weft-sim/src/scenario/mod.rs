@@ -158,11 +158,23 @@ pub struct RunConfig {
     /// reroutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reroute_after: Option<Duration>,
+    /// The threshold of fast-forward, above zero and below one: units of a workload are skipped while the durations of
+    /// the latest ones differ by less than this share of their mean. Without it, the run is exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_forward: Option<f64>,
+    /// `true` if a run with fast-forward is followed by the exact one, and the report has the errors.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub compare_exact: bool,
 }
 
 impl Default for RunConfig {
     fn default() -> Self {
-        Self { limit: Duration::from_secs(1), reroute_after: None }
+        Self {
+            limit: Duration::from_secs(1),
+            reroute_after: None,
+            fast_forward: None,
+            compare_exact: false,
+        }
     }
 }
 
@@ -243,6 +255,16 @@ impl Scenario {
         self.check_source_ports().map_err(|why| ScenarioError::section("host", why, text))?;
         if self.pfc.enabled && self.port.kind == crate::port::Kind::Fifo {
             return Err(ScenarioError::section("pfc", PortError::CannotPause, text));
+        }
+        if self.run.compare_exact && self.run.fast_forward.is_none() {
+            let message = "compare_exact compares a run with fast_forward, which is not set";
+            return Err(ScenarioError::section("run", message, text));
+        }
+        if let Some(threshold) = self.run.fast_forward
+            && !(threshold > 0.0 && threshold < 1.0)
+        {
+            let message = format!("fast_forward is {threshold}, expected above 0 and below 1");
+            return Err(ScenarioError::section("run", message, text));
         }
         self.check_pcie().map_err(|error| ScenarioError::section("pcie", error, text))?;
         self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;

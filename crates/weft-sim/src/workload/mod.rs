@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::Seed;
 
+use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
+use crate::time::SimSpan;
 use crate::traffic::Notice;
 use crate::world::Session;
 
@@ -75,6 +77,21 @@ pub trait Workload: Debug + Send {
     /// Returns the completed collective operations, oldest first.
     fn iterations(&self) -> &[Iteration] {
         &[]
+    }
+
+    /// Returns the parts that repeat now, with units of a grain; `None` for a part that waits for another. See
+    /// [`fast_forward`](crate::fast_forward).
+    ///
+    /// # Errors
+    /// The reason why no unit may be skipped.
+    fn cycles(&self, _grain: Grain, _criterion: &Criterion) -> Result<Vec<Option<Cycle>>, Refusal> {
+        Err(Refusal::NoUnits)
+    }
+
+    /// Advances by `span` and by these units of the cycles that [`Self::cycles`] has just returned for the grain.
+    /// Returns the payload that will not be sent because of it, bytes.
+    fn skip(&mut self, _grain: Grain, _parts: &[Option<Advance>], _span: SimSpan) -> u64 {
+        0
     }
 }
 

@@ -39,6 +39,7 @@ mod parallel;
 mod planned;
 mod sealed;
 mod session;
+mod skipping;
 mod stack;
 mod steering;
 mod watcher;
@@ -49,6 +50,7 @@ use config::{NEARBY_HOSTS, side_of};
 use global_events::{GlobalEvents, Item};
 pub use observer::Observer;
 pub use session::{Session, Stage};
+use skipping::FastForward;
 pub use steering::Steering;
 pub use watcher::{Watcher, Window};
 
@@ -78,6 +80,8 @@ pub struct Network {
     global_events: GlobalEvents,
     /// The route controller, if there is one.
     steering: Option<Box<Steering>>,
+    /// Fast-forward, if the run is not exact.
+    fast_forward: Option<Box<FastForward>>,
     /// Notices for workloads, each with the workload's number.
     notices: VecDeque<(u32, Notice)>,
     /// The host being served. The others are up to [`Self::max_skew`] ahead or behind.
@@ -157,6 +161,7 @@ impl World {
             events: Events::new(lookahead, side_of),
             global_events,
             steering,
+            fast_forward: None,
             notices: VecDeque::new(),
             current_host: None,
             max_skew,
@@ -378,8 +383,15 @@ impl World {
         self.network.now = at;
         self.network.events_handled += 1;
         match item {
-            Item::Fault => self.fault(),
-            Item::Reroute => self.network.reroute(),
+            Item::Fault => {
+                self.network.note_change();
+                self.fault();
+            }
+            Item::Reroute => {
+                self.network.note_change();
+                self.network.reroute();
+            }
+            Item::Skip => self.skip(),
             Item::Sample => self.sample(),
             Item::Report => self.network.report_to_controller(),
             Item::Steer => self.network.steer(),

@@ -30,6 +30,8 @@ pub trait Stage: Debug {
     fn wake(&mut self, workload: u32, at: SimTime, token: u64);
     /// See [`Session::wake_at`].
     fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64);
+    /// See [`Session::consider_skip`].
+    fn consider_skip(&mut self) {}
     /// Returns the simulated network, if it is one.
     fn network(&self) -> Option<&Network> {
         None
@@ -57,6 +59,12 @@ impl<'a> Session<'a> {
     /// Returns the current time.
     pub fn now(&self) -> SimTime {
         self.stage.now()
+    }
+
+    /// Announces that a unit of a repeating part is complete, so that fast-forward may skip some; see
+    /// [`fast_forward`](crate::fast_forward). Without fast-forward this does nothing.
+    pub fn consider_skip(&mut self) {
+        self.stage.consider_skip();
     }
 
     /// Opens a channel between two different hosts; messages may be sent on it at once.
@@ -90,7 +98,7 @@ impl<'a> Session<'a> {
 
 impl Stage for Network {
     fn now(&self) -> SimTime {
-        self.now
+        self.world_now()
     }
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
@@ -121,13 +129,17 @@ impl Stage for Network {
     }
 
     fn wake(&mut self, workload: u32, at: SimTime, token: u64) {
-        let at = at.max(self.earliest_effect(None));
+        let at = self.network_time(at).max(self.earliest_effect(None));
         self.global_events.add(at, Item::Wake { workload, token });
     }
 
     fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64) {
-        let at = at.max(self.earliest_effect(Some(host)));
+        let at = self.network_time(at).max(self.earliest_effect(Some(host)));
         self.events.schedule(at, Event::Wake { host, workload, token });
+    }
+
+    fn consider_skip(&mut self) {
+        self.request_skip();
     }
 
     fn network(&self) -> Option<&Network> {

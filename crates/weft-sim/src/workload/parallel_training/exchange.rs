@@ -1,11 +1,13 @@
 //! The exchanges between ranks: collectives, their groups, and their bytes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weft_plan::collective::{Collective, Schedule, Selection, all_reduce_ring};
 
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
+use super::skipping::rounds_from;
 use crate::workload::WorkloadError;
 
 /// Maximum number of ranks of a group: a schedule has a step for every pair of ranks.
@@ -33,6 +35,17 @@ pub(super) struct Phase {
     pub with: Peers,
     /// The bytes of a rank's whole buffer, which is cut into messages.
     pub bytes: u64,
+    /// The first step of the ring's rounds, if it is a ring.
+    pub rounds_from: Option<usize>,
+}
+
+impl Phase {
+    /// Returns the steps that are rounds of a ring.
+    pub(super) fn rounds(&self) -> Option<Range<usize>> {
+        let Peers::Group(_, schedule) = &self.with else { return None };
+        let end = schedule.steps.first()?.len();
+        self.rounds_from.map(|start| start..end)
+    }
 }
 
 /// The peers of a phase.
@@ -136,7 +149,12 @@ impl Planner {
             Peers::Receive { forward: false },
         ];
         // The receiver also waits for an empty result.
-        let add = |with| self.add(Parallelism::Pipeline, vec![Phase { with, bytes: bytes.max(1) }]);
+        let add = |with| {
+            self.add(
+                Parallelism::Pipeline,
+                vec![Phase { with, bytes: bytes.max(1), rounds_from: None }],
+            )
+        };
         (grid.pipeline > 1).then(|| directions.map(add))
     }
 
@@ -212,7 +230,8 @@ impl Planner {
                 schedule
             }
         };
-        Ok(Phase { with: Peers::Group(groups, schedule), bytes })
+        let rounds_from = rounds_from(&schedule);
+        Ok(Phase { with: Peers::Group(groups, schedule), bytes, rounds_from })
     }
 }
 

@@ -11,6 +11,9 @@ use super::Config;
 use super::exchange::{Parallelism, Peers, Phase};
 use super::program::{LANES, Op, Plan};
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
+use super::skipping::{Skipping, track_of};
+use super::track::Tally;
+use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::workload::{Iteration, Shares, Workload};
@@ -35,11 +38,9 @@ pub(super) struct Job {
     /// Number of ranks that have not completed the iteration.
     busy: usize,
     /// The bytes that ranks sent over the network in this iteration.
-    bytes: u64,
-    /// The time that ranks spent in this iteration on exchanges, by parallelism.
-    exchange_time: [SimSpan; 4],
-    /// The time that ranks spent in this iteration on computing.
-    computed: SimSpan,
+    pub(super) bytes: u64,
+    /// The paces of the lanes, and the time spent in them.
+    pub(super) skipping: Skipping,
     finished: Vec<Iteration>,
     /// Number of messages that were sent over the network.
     sent: u64,
@@ -61,7 +62,7 @@ enum Action {
 
 impl Job {
     pub(super) fn new(config: Config, plan: Plan, ranks: Vec<Rank>) -> Self {
-        Self {
+        let mut job = Self {
             config,
             plan,
             ranks,
@@ -70,15 +71,16 @@ impl Job {
             latest: SimTime::EPOCH,
             busy: 0,
             bytes: 0,
-            exchange_time: [SimSpan::ZERO; 4],
-            computed: SimSpan::ZERO,
+            skipping: Skipping::default(),
             finished: Vec::new(),
             sent: 0,
             acknowledged: 0,
             broken: false,
             #[cfg(test)]
             log: Vec::new(),
-        }
+        };
+        job.skipping = Skipping::new(&job);
+        job
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -90,7 +92,7 @@ impl Job {
         (self.began, self.latest) = (session.now(), session.now());
         self.busy = self.ranks.len();
         self.bytes = 0;
-        (self.exchange_time, self.computed) = ([SimSpan::ZERO; 4], SimSpan::ZERO);
+        self.skipping.begin(session.now());
         self.ranks.iter_mut().for_each(Rank::begin);
         (0..self.count()).for_each(|rank| self.advance(rank, session));
     }
@@ -134,16 +136,31 @@ impl Job {
             }
             Op::Await(number) => state.records[number],
         };
-        self.ranks[rank as usize].lanes[lane].next += usize::from(is_over);
+        if is_over {
+            self.pass(rank, lane, session);
+        }
         is_over
+    }
+
+    /// Moves a lane to its next operation.
+    fn pass(&mut self, rank: u32, lane: usize, session: &mut Session<'_>) {
+        let next = &mut self.ranks[rank as usize].lanes[lane].next;
+        let passed = *next;
+        *next += 1;
+        self.count_operation(rank, lane, passed, session);
+    }
+
+    /// Returns the time spent in a rank's lane by all that advance with it.
+    fn tally(&mut self, rank: u32, lane: usize) -> &mut Tally {
+        &mut self.skipping.tracks[track_of(rank, lane, self.plan.grid)].tally
     }
 
     /// Ends a rank's computation.
     fn computed(&mut self, rank: u32, session: &mut Session<'_>) {
         let lane = &mut self.ranks[rank as usize].lanes[0];
         let since = lane.since.take().expect("it woke because it computes");
-        lane.next += 1;
-        self.computed += session.now().since(since);
+        self.tally(rank, 0).computing += session.now().since(since);
+        self.pass(rank, 0, session);
         #[cfg(test)]
         self.log.push((rank, since, session.now()));
         self.advance(rank, session);
@@ -170,7 +187,7 @@ impl Job {
             let state = &mut self.ranks[rank as usize].lanes[lane];
             let since = state.since.take().expect("set above");
             let kind = self.plan.exchanges[exchange].kind;
-            self.exchange_time[kind as usize] += session.now().since(since);
+            self.tally(rank, lane).exchanging[kind as usize] += session.now().since(since);
         }
         all
     }
@@ -199,6 +216,7 @@ impl Job {
                             if !self.ranks[rank as usize].take(inlet) {
                                 return false;
                             }
+                            self.count_receive(rank, lane, (exchange, cursor.phase), session);
                         }
                         Action::Send { to, inlet, bytes } => {
                             self.send(rank, to, inlet, bytes, session);
@@ -251,7 +269,7 @@ impl Job {
     }
 
     /// Returns the bytes of a message if `bytes` are cut for this number of ranks.
-    fn message(&self, bytes: u64, ranks: usize) -> u32 {
+    pub(super) fn message(&self, bytes: u64, ranks: usize) -> u32 {
         let pieces = ranks as u64 * u64::from(self.config.slices);
         u32::try_from(bytes.div_ceil(pieces).max(1)).expect("checked when it was built")
     }
@@ -300,15 +318,19 @@ impl Job {
         let duration = self.latest.since(self.began).max(SimSpan::from_picos(1));
         let ranks = self.ranks.len() as f64;
         let of_time = |span: SimSpan| span.as_secs_f64() / duration.as_secs_f64();
-        let exchange_time = |kind: Parallelism| of_time(self.exchange_time[kind as usize]) / ranks;
+        let add = |one: SimSpan, other| one + other;
+        let tallies = self.skipping.tracks.iter().map(|track| track.tally);
+        let tally = tallies.fold(Tally::default(), |all, one| all.with(one, add));
+        let exchange_time = |kind: Parallelism| of_time(tally.exchanging[kind as usize]) / ranks;
         let shares = Shares {
             exposed: 1.0 - of_time(self.plan.critical_path),
-            computing: of_time(self.computed) / ranks,
+            computing: of_time(tally.computing) / ranks,
             tensor: exchange_time(Parallelism::Tensor),
             pipeline: exchange_time(Parallelism::Pipeline),
             data: exchange_time(Parallelism::Data),
             expert: exchange_time(Parallelism::Expert),
         };
+        self.skipping.iteration_bytes = self.bytes;
         self.finished.push(Iteration {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
             time_us: duration.as_micros_f64(),
@@ -316,12 +338,20 @@ impl Job {
             shares: Some(shares),
         });
         if !self.has_all_iterations() {
+            if self.skipping.iterations.count_piece(self.latest) {
+                session.consider_skip();
+            }
             session.wake(self.latest, BEGIN);
         }
     }
 
+    /// Returns the number of iterations that are complete or were skipped.
+    fn completed(&self) -> u64 {
+        self.finished.len() as u64 + self.skipping.skipped_iterations
+    }
+
     fn has_all_iterations(&self) -> bool {
-        self.finished.len() >= self.config.iterations as usize
+        self.completed() >= u64::from(self.config.iterations)
     }
 }
 
@@ -361,5 +391,27 @@ impl Workload for Job {
 
     fn iterations(&self) -> &[Iteration] {
         &self.finished
+    }
+
+    fn cycles(&self, grain: Grain, criterion: &Criterion) -> Result<Vec<Option<Cycle>>, Refusal> {
+        if self.is_done() {
+            return Ok(Vec::new());
+        }
+        if grain != Grain::Iteration {
+            return self.lane_cycles(grain, criterion);
+        }
+        let (period, spread) = self.skipping.iterations.period(criterion)?;
+        // The last iteration takes place.
+        let units = u64::from(self.config.iterations).saturating_sub(self.completed() + 1);
+        Ok(vec![Some(Cycle { period, spread, units, owed: 0, level: 0 })])
+    }
+
+    fn skip(&mut self, grain: Grain, parts: &[Option<Advance>], span: SimSpan) -> u64 {
+        if grain != Grain::Iteration {
+            return self.skip_in_lanes(parts, span);
+        }
+        let units = parts.iter().flatten().map(|part| part.units).sum();
+        (self.began, self.latest) = (self.began + span, self.latest + span);
+        self.skip_iterations(units, span)
     }
 }

@@ -25,6 +25,9 @@ mod model;
 mod placement;
 mod program;
 mod rank;
+mod repeats;
+mod skipping;
+mod track;
 
 use grid::Grid;
 use job::Job;

@@ -10,6 +10,7 @@
 use super::exchange::{Exchange, Exchanges, Planner};
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
+use super::repeats::Repeats;
 use crate::time::SimSpan;
 use crate::workload::WorkloadError;
 
@@ -37,6 +38,8 @@ pub(super) struct Plan {
     pub exchanges: Vec<Exchange>,
     /// The programs by stage and lane.
     pub programs: Vec<[Vec<Op>; LANES]>,
+    /// The repetitions in each lane of [`Self::programs`], the longest periods first.
+    pub repeats: Vec<[Vec<Repeats>; LANES]>,
     /// Number of records of a rank.
     pub records: usize,
     /// The time of an iteration if messages take no time: the first micro-batch through all stages, then the others
@@ -83,20 +86,32 @@ impl Plan {
         let times = [half_layer, 2 * half_layer].map(SimSpan::from_picos);
         let stage = |stage| {
             let passes = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
-            Stage { stage, grid, load, overlap, per_stage, exchanges, times, passes, records: 0 }
+            let pass_starts = Vec::new();
+            Stage {
+                stage,
+                grid,
+                load,
+                overlap,
+                per_stage,
+                exchanges,
+                times,
+                passes,
+                pass_starts,
+                records: 0,
+            }
         };
-        let mut records = 0;
-        let programs = (0..grid.pipeline).map(|number| {
+        let (mut records, mut programs, mut repeats) = (0, Vec::new(), Vec::new());
+        for number in 0..grid.pipeline {
             let mut stage = stage(number);
             let program = stage.program();
+            repeats.push(stage.repeats(&program));
+            programs.push(program);
             records = records.max(stage.records);
-            program
-        });
-        let programs = programs.collect();
+        }
         let rounds = u64::from(load.micro_batches + grid.pipeline - 1);
         let critical_path = SimSpan::from_picos(6 * half_layer * u64::from(per_stage) * rounds);
         let Planner { groups, exchanges, .. } = planner;
-        Ok(Self { grid, groups, exchanges, programs, records, critical_path })
+        Ok(Self { grid, groups, exchanges, programs, repeats, records, critical_path })
     }
 }
 
@@ -111,6 +126,8 @@ struct Stage<'a> {
     /// The time of half a layer, forward and backward.
     times: [SimSpan; 2],
     passes: Vec<Pass>,
+    /// The index of the first operation of each pass in the first lane.
+    pass_starts: Vec<usize>,
     records: usize,
 }
 
@@ -123,6 +140,7 @@ impl Stage<'_> {
         for pass in self.passes.clone() {
             backward_passes += u32::from(pass == Pass::Backward);
             let is_last = backward_passes == self.load.micro_batches;
+            self.pass_starts.push(compute.len());
             self.add_receives(pass, &mut compute);
             for _ in 0..self.per_stage {
                 self.gather_ahead(&progress, &mut compute, &mut gather);
@@ -149,6 +167,30 @@ impl Stage<'_> {
             }
         }
         [compute, reduce, gather]
+    }
+
+    /// Returns the repetitions of the program: of a forward and a backward pass, of layers, and of their exchanges.
+    fn repeats(&self, [compute, reduce, gather]: &[Vec<Op>; LANES]) -> [Vec<Repeats>; LANES] {
+        let ends = |lane: &[Op]| {
+            let is_record = |op: &Op| matches!(op, Op::Record(_));
+            let mut places = lane.iter().enumerate().filter(|(_, op)| is_record(op));
+            places.nth(1).zip(places.next()).map(|((one, _), (other, _))| other - one)
+        };
+        let ahead = self.grid.pipeline - 1 - self.stage;
+        let pair =
+            |starts: &[usize]| Some(starts.get(ahead as usize + 2)? - starts[ahead as usize]);
+        let count = |exchanges: [Option<usize>; 2]| exchanges.iter().flatten().count();
+        let of_gradients = 1 + count(self.exchanges.gradients);
+        // A layer of a stage does not follow others at an even pace if the stages wait for each other in between.
+        let layer = ends(compute).filter(|_| self.grid.pipeline == 1);
+        let found = |lane: &[Op], periods: &[Option<usize>]| {
+            periods.iter().flatten().map(|&period| Repeats::new(lane, period)).collect()
+        };
+        [
+            found(compute, &[pair(&self.pass_starts), layer]),
+            found(reduce, &[Some(of_gradients), Some(count(self.exchanges.parameters))]),
+            found(gather, &[ends(gather)]),
+        ]
     }
 
     /// Adds a new record to a lane; returns its number.

@@ -1,0 +1,146 @@
+use std::path::Path;
+
+use weft_units::Seed;
+
+use super::{FastForwardReport, Refusal};
+use crate::report::{Comparison, Report};
+use crate::scenario::Scenario;
+
+/// Four servers of four GPUs, each with a NIC of its own, in two blocks.
+const FABRIC: &str = r#"
+    topology = { kind = "rail", blocks = 2, servers_per_block = 2, rails = 4, spines = 4 }
+"#;
+
+/// A job whose tensor parallelism is inside a server.
+const DENSE: &str = r#"
+    [[workload]]
+    kind = "parallel-training"
+    server = { hosts = 4, gpus_per_host = 1 }
+    scale = 1.0
+    tensor = 4
+    pipeline = 1
+    data = 4
+    load = { compute = "6ms", tensor = "32MB", gradients = "192MB", layers = 24, micro_batches = 1 }
+"#;
+
+/// A job whose GPUs send tokens to experts of all servers.
+const EXPERTS: &str = r#"
+    [[workload]]
+    kind = "parallel-training"
+    server = { hosts = 4, gpus_per_host = 1 }
+    scale = 1.0
+    tensor = 4
+    pipeline = 1
+    data = 4
+    expert = 4
+    load = { compute = "4ms", tokens = "40MB", gradients = "8MB", layers = 4, micro_batches = 16 }
+"#;
+
+/// A job of two stages.
+const STAGES: &str = r#"
+    [[workload]]
+    kind = "parallel-training"
+    server = { hosts = 4, gpus_per_host = 1 }
+    scale = 1.0
+    tensor = 4
+    pipeline = 2
+    data = 2
+    load = { compute = "8ms", pipeline = "40MB", gradients = "8MB", layers = 4, micro_batches = 24 }
+"#;
+
+fn run(text: &str, threshold: Option<f64>) -> Report {
+    let mut scenario = Scenario::parse(text, Path::new("")).unwrap();
+    scenario.run.fast_forward = threshold;
+    crate::run(&scenario, Seed(1)).unwrap()
+}
+
+fn summary(report: &Report) -> &FastForwardReport {
+    report.fast_forward.as_ref().expect("fast-forward is on")
+}
+
+/// Returns the exact and the fast report of a workload. The fast run ends within `error` of the exact one, for which it
+/// took at most `share` of the packet-hops.
+fn compared(workload: &str, error: f64, share: f64) -> (Report, Report) {
+    let text = format!("{FABRIC}{workload}");
+    let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
+    let found = Comparison::new(&exact, &fast);
+    println!("{found:?}: {} us, {:#?}", exact.simulated_us, fast.fast_forward);
+    assert!(exact.finished && fast.finished);
+    assert!(found.end.abs() < error, "{found:?}");
+    assert!(1.0 / found.packet_hops < share, "{found:?}");
+    (exact, fast)
+}
+
+#[test]
+fn a_dense_model_takes_the_same_time_within_a_hundredth() {
+    let (exact, fast) = compared(DENSE, 0.01, 0.4);
+    // What was not sent is what the exact run sent more.
+    assert_eq!(received_bytes(&exact), received_bytes(&fast) + summary(&fast).skipped_bytes);
+    let shares = |report: &Report| report.workloads[0].iterations[0].shares.unwrap();
+    let (exact, fast) = (shares(&exact), shares(&fast));
+    for (exact, fast) in [(exact.computing, fast.computing), (exact.data, fast.data)] {
+        assert!((exact - fast).abs() < 0.02, "{exact} {fast}");
+    }
+}
+
+/// Returns the payload that hosts received, bytes.
+fn received_bytes(report: &Report) -> u64 {
+    let skipped = report.fast_forward.as_ref().map_or(0.0, |summary| summary.skipped_us);
+    let bits = report.goodput.total_gbps * (report.simulated_us - skipped) * 1e3;
+    (bits / 8.0).round() as u64
+}
+
+#[test]
+fn experts_take_the_same_time_within_a_hundredth() {
+    compared(EXPERTS, 0.01, 0.6);
+}
+
+#[test]
+fn stages_take_the_same_time_within_two_hundredths() {
+    compared(STAGES, 0.02, 0.6);
+}
+
+#[test]
+fn iterations_that_repeat_are_skipped() {
+    let repeated = DENSE.replace("scale = 1.0", "scale = 10.0\n    iterations = 12");
+    let (_, fast) = compared(&repeated, 0.01, 0.4);
+    assert!(summary(&fast).skips["iteration"].skipped_us > 0.5 * fast.simulated_us);
+}
+
+#[test]
+fn a_fast_run_gives_the_same_bytes_for_a_seed() {
+    let text = format!("{FABRIC}{}", DENSE.replace("scale = 1.0", "scale = 10.0"));
+    assert_eq!(run(&text, Some(0.05)).to_json(), run(&text, Some(0.05)).to_json());
+}
+
+#[test]
+fn traffic_without_units_is_refused_with_the_reason() {
+    let background = "[[workload]]\nkind = \"background\"\n";
+    let text = format!("{FABRIC}{}{background}", DENSE.replace("scale = 1.0", "scale = 10.0"));
+    let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
+    assert_eq!(summary(&fast).skipped_us, 0.0);
+    assert!(summary(&fast).refused.keys().eq([&Refusal::NoUnits.text()]), "{fast:?}");
+    let end = Comparison::new(&exact, &fast).end;
+    assert!(end.abs() < 0.01, "{end}");
+}
+
+#[test]
+fn a_fault_happens_at_its_time_and_the_limit_ends_the_run() {
+    let fault = "[[fault]]\nkind = \"link-down\"\nlinks = \"busiest-uplink\"\nat = \"5ms\"\nduration = \"100us\"\n";
+    let (exact, fast) = compared(&format!("{DENSE}{fault}"), 0.02, 0.6);
+    assert!(exact.network.lost["link_down"] > 0, "the exact run loses packets");
+    assert!(fast.network.lost["link_down"] > 0, "the fast run loses packets at the same time");
+    let text = format!("{FABRIC}run = {{ limit = \"7ms\" }}\n{DENSE}");
+    let cut = run(&text, Some(0.05));
+    assert!(!cut.finished && summary(&cut).skipped_us > 0.0);
+    assert!((cut.simulated_us - 7_000.0).abs() < 1e-6, "{}", cut.simulated_us);
+}
+
+#[test]
+fn a_threshold_out_of_range_is_refused() {
+    for threshold in ["0.0", "1.0", "-0.1", "nan"] {
+        let text = format!("{FABRIC}run = {{ fast_forward = {threshold} }}\n");
+        let error = Scenario::parse(&text, Path::new("")).unwrap_err().to_string();
+        assert!(error.contains("fast_forward is"), "{error}");
+    }
+}

@@ -1,0 +1,455 @@
+//! Fast-forward of a training job: the parts that repeat, and how a job advances by their units.
+//!
+//! A skip moves all ranks to a later place of their programs that looks like the present one: by periods of a lane's
+//! operations, or by steps around a ring. Messages in flight name lanes, groups and senders, not operations or steps, so
+//! they stay valid, and so do timers.
+
+use weft_plan::collective::{Schedule, Step};
+
+use super::exchange::{Peers, Phase};
+use super::grid::Grid;
+use super::job::Job;
+use super::program::{LANES, Op};
+use super::rank::Lane;
+use super::track::Track;
+use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Pace, Refusal};
+use crate::time::{SimSpan, SimTime};
+use crate::world::Session;
+
+/// The state of fast-forward of a job.
+#[derive(Debug, Default)]
+pub(super) struct Skipping {
+    /// The first lane of all stages, then the other lanes of each stage.
+    pub tracks: Vec<Track>,
+    pub iterations: Pace,
+    /// Number of iterations that were skipped.
+    pub skipped_iterations: u64,
+    /// The bytes of the latest complete iteration.
+    pub iteration_bytes: u64,
+}
+
+/// The ranks that advance together in a lane: all of them in the first, whose exchanges connect them; in the others those
+/// that have the same part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Members {
+    lane: usize,
+    first: u32,
+    distance: u32,
+    count: u32,
+}
+
+impl Members {
+    /// Returns the members of a track.
+    fn of(track: usize, grid: Grid) -> Self {
+        let groups = grid.tensor * grid.pipeline;
+        let Some(index) = track.checked_sub(1) else {
+            let count = grid.stage_size() * grid.pipeline;
+            return Self { lane: 0, first: 0, distance: 1, count };
+        };
+        let lane = 1 + index / groups as usize;
+        let group = u32::try_from(index % groups as usize).expect("fewer groups than ranks");
+        let first = group / grid.tensor * grid.stage_size() + group % grid.tensor;
+        Self { lane, first, distance: grid.tensor, count: grid.data }
+    }
+
+    fn ranks(self) -> impl Iterator<Item = u32> {
+        (0..self.count).map(move |index| self.first + index * self.distance)
+    }
+
+    /// Returns the number of tracks of a job.
+    const fn tracks(grid: Grid) -> usize {
+        1 + (LANES - 1) * (grid.tensor * grid.pipeline) as usize
+    }
+}
+
+/// Returns the index of the track of a rank's lane.
+pub(super) const fn track_of(rank: u32, lane: usize, grid: Grid) -> usize {
+    match lane {
+        0 => 0,
+        lane => {
+            let group = grid.stage(rank) * grid.tensor + rank % grid.tensor;
+            1 + (lane - 1) * (grid.tensor * grid.pipeline) as usize + group as usize
+        }
+    }
+}
+
+/// Returns the first step from which on each step has the peer of the one before the last: a ring's rounds. `None` if
+/// there is no round.
+pub(super) fn rounds_from(schedule: &Schedule) -> Option<usize> {
+    let peer = |step: &Step| match *step {
+        Step::Send { to, .. } => Some((true, to)),
+        Step::Receive { from, .. } | Step::Reduce { from, .. } => Some((false, from)),
+        Step::Copy { .. } => None,
+    };
+    let first = |steps: &Vec<Step>| {
+        let repeats = |step: usize| {
+            peer(&steps[step]).is_some() && peer(&steps[step]) == peer(&steps[step + 2])
+        };
+        let rounds = steps.len().checked_sub(2)?;
+        let from = (0..rounds).rev().take_while(|&step| repeats(step)).last()?;
+        Some(from)
+    };
+    schedule.steps.iter().map(first).try_fold(0, |latest, first| Some(latest.max(first?)))
+}
+
+impl Skipping {
+    pub(super) fn new(job: &Job) -> Self {
+        let grid = job.plan.grid;
+        let tracks = (0..Members::tracks(grid)).map(|track| {
+            let members = Members::of(track, grid);
+            let levels = job.plan.repeats[grid.stage(members.first) as usize][members.lane].len();
+            let mut operations = vec![0; levels];
+            for rank in members.ranks() {
+                let levels = &job.plan.repeats[grid.stage(rank) as usize][members.lane];
+                for (count, level) in operations.iter_mut().zip(levels) {
+                    *count += level.period as u64;
+                }
+            }
+            Track::new(&operations, u64::from(members.count) * u64::from(job.config.slices))
+        });
+        Self {
+            tracks: tracks.collect(),
+            iterations: Pace::new(1),
+            skipped_iterations: 0,
+            iteration_bytes: 0,
+        }
+    }
+
+    /// Begins an iteration.
+    pub(super) fn begin(&mut self, now: SimTime) {
+        self.tracks.iter_mut().for_each(Track::begin);
+        if self.iterations.is_empty() {
+            self.iterations.count_piece(now);
+        }
+    }
+}
+
+impl Job {
+    /// Counts an operation that a rank has passed.
+    pub(super) fn count_operation(
+        &mut self,
+        rank: u32,
+        lane: usize,
+        op: usize,
+        session: &mut Session<'_>,
+    ) {
+        let grid = self.plan.grid;
+        let track = &mut self.skipping.tracks[track_of(rank, lane, grid)];
+        for (level, repeats) in
+            self.plan.repeats[grid.stage(rank) as usize][lane].iter().enumerate()
+        {
+            if track.count_operation(level, repeats.run(op), session.now()) {
+                session.consider_skip();
+            }
+        }
+    }
+
+    /// Counts a message that a rank received in an exchange's phase.
+    pub(super) fn count_receive(
+        &mut self,
+        rank: u32,
+        lane: usize,
+        phase: (usize, usize),
+        session: &mut Session<'_>,
+    ) {
+        let track = &mut self.skipping.tracks[track_of(rank, lane, self.plan.grid)];
+        if track.count_receive(phase, session.now()) {
+            session.consider_skip();
+        }
+    }
+
+    /// Returns the stage and the state of each member's lane.
+    fn lanes(&self, members: Members) -> impl Iterator<Item = (usize, &Lane)> {
+        let stage = |rank| self.plan.grid.stage(rank) as usize;
+        members
+            .ranks()
+            .map(move |rank| (stage(rank), &self.ranks[rank as usize].lanes[members.lane]))
+    }
+
+    /// Returns the cycles of all lanes.
+    pub(super) fn lane_cycles(
+        &self,
+        grain: Grain,
+        criterion: &Criterion,
+    ) -> Result<Vec<Option<Cycle>>, Refusal> {
+        // Computation and gathering wait for each other, so that neither may advance by itself.
+        let gathers = self.plan.programs.iter().any(|lanes| !lanes[LANES - 1].is_empty());
+        if gathers {
+            return Err(Refusal::NotRepeating);
+        }
+        let tracks = 0..self.skipping.tracks.len();
+        tracks.map(|track| self.cycle(track, grain, criterion)).collect()
+    }
+
+    /// Returns the cycle of a track; `None` if all its ranks wait for another lane, or are at their end.
+    fn cycle(
+        &self,
+        track: usize,
+        grain: Grain,
+        criterion: &Criterion,
+    ) -> Result<Option<Cycle>, Refusal> {
+        let members = Members::of(track, self.plan.grid);
+        let state = &self.skipping.tracks[track];
+        if self.wait_of(members).is_some() {
+            return Ok(None);
+        }
+        // The first lane has exchanges of several kinds a layer, and none is long: it does not advance by steps.
+        let step_level = state.step_level();
+        let count = if members.lane == 0 { step_level } else { step_level + 1 };
+        let levels = if grain == Grain::Step { count.saturating_sub(1)..count } else { 0..count };
+        let mut refusal = Refusal::NotRepeating;
+        for level in levels {
+            let found = if level == step_level {
+                self.steps_left(members)
+                    .and_then(|(of, units)| Ok((state.period_of_steps(of, criterion)?, units)))
+            } else {
+                self.periods_left(members, level).and_then(|(run, units)| {
+                    Ok((state.period_of_operations(level, run, criterion)?, units))
+                })
+            };
+            match found {
+                Ok((_, 0)) => refusal = Refusal::NothingLeft,
+                Ok(((period, spread), units)) => {
+                    return Ok(Some(Cycle { period, spread, units, owed: state.owed, level }));
+                }
+                Err(reason) => refusal = reason,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Returns the record for which all members wait, or `Some(None)` if all are at their end; `None` if some are not
+    /// waiting.
+    fn wait_of(&self, members: Members) -> Option<Option<usize>> {
+        let mut waits = self.lanes(members).map(|(stage, lane)| {
+            match self.plan.programs[stage][members.lane].get(lane.next) {
+                None => Some(None),
+                Some(&Op::Await(record)) => Some(Some(record)),
+                Some(_) => None,
+            }
+        });
+        let first = waits.next()??;
+        waits.all(|wait| wait == Some(first)).then_some(first)
+    }
+
+    /// Returns the run in which all members are, and the number of its periods by which they can advance.
+    fn periods_left(&self, members: Members, level: usize) -> Result<(u32, u64), Refusal> {
+        let mut places = vec![(usize::MAX, 0); self.plan.programs.len()];
+        for (stage, lane) in self.lanes(members) {
+            let (first, last) = &mut places[stage];
+            (*first, *last) = ((*first).min(lane.next), (*last).max(lane.next));
+        }
+        let (mut run, mut units) = (0, usize::MAX);
+        let of_stages = places.iter().enumerate().filter(|(_, (first, _))| *first < usize::MAX);
+        for (stage, &(first, last)) in of_stages {
+            let repeats = self.plan.repeats[stage][members.lane].get(level);
+            let repeats = repeats.ok_or(Refusal::NotRepeating)?;
+            run = repeats.run(first);
+            if run == 0 || run != repeats.run(last) {
+                return Err(Refusal::NotRepeating);
+            }
+            units = units.min(repeats.periods_left(first, last));
+            if members.lane == 0 {
+                units = units.min(self.before_record(stage, last) / repeats.period);
+            }
+        }
+        Ok((run, units as u64))
+    }
+
+    /// Returns the number of operations by which ranks of a stage at `last` in the first lane can advance without setting
+    /// a record that ranks wait for in another lane.
+    fn before_record(&self, stage: usize, last: usize) -> usize {
+        let program = &self.plan.programs[stage][0];
+        let others =
+            (1..self.skipping.tracks.len()).map(|track| Members::of(track, self.plan.grid));
+        let of_stage =
+            others.filter(|members| self.plan.grid.stage(members.first) as usize == stage);
+        let records = of_stage.filter_map(|members| self.wait_of(members).flatten());
+        let places = records.filter_map(|record| {
+            let set = program.iter().position(|&op| op == Op::Record(record))?;
+            set.checked_sub(last)
+        });
+        places.min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns the exchange and the phase in which all members are, and the number of steps by which they can advance.
+    fn steps_left(&self, members: Members) -> Result<((usize, usize), u64), Refusal> {
+        let mut of = None;
+        let (mut first, mut last) = (usize::MAX, 0);
+        for (stage, lane) in self.lanes(members) {
+            let Some(&Op::Exchange(exchange)) =
+                self.plan.programs[stage][members.lane].get(lane.next)
+            else {
+                return Err(Refusal::NotRepeating);
+            };
+            if lane.since.is_none() {
+                return Err(Refusal::NotRepeating);
+            }
+            for cursor in &lane.slices {
+                if *of.get_or_insert((exchange, cursor.phase)) != (exchange, cursor.phase) {
+                    return Err(Refusal::NotRepeating);
+                }
+                (first, last) = (first.min(cursor.step), last.max(cursor.step));
+            }
+        }
+        let (exchange, phase) = of.ok_or(Refusal::NotRepeating)?;
+        let rounds = self.plan.exchanges[exchange].phases.get(phase).and_then(Phase::rounds);
+        let rounds = rounds.filter(|rounds| first >= rounds.start);
+        let end = rounds.ok_or(Refusal::NotRepeating)?.end;
+        // A round is a send and a receive. The last one takes place, to drain.
+        Ok(((exchange, phase), (end.saturating_sub(last + 2) / 2) as u64))
+    }
+
+    /// Advances the lanes; returns the bytes that are not sent.
+    pub(super) fn skip_in_lanes(&mut self, parts: &[Option<Advance>], span: SimSpan) -> u64 {
+        let mut bytes = 0;
+        for (track, part) in parts.iter().enumerate() {
+            let state = &mut self.skipping.tracks[track];
+            let Some(part) = part else {
+                state.advance(0, span, 0);
+                continue;
+            };
+            let (level, units) = (part.cycle.level, part.units);
+            state.advance(level, span, part.rest(span));
+            state.extrapolate(level, units);
+            bytes += if level == state.step_level() {
+                self.skip_steps(track, units)
+            } else {
+                self.skip_operations(track, level, units, span)
+            };
+        }
+        for rank in &mut self.ranks {
+            rank.local_free += span;
+        }
+        self.bytes += bytes;
+        bytes
+    }
+
+    /// Advances by whole iterations; returns the bytes that are not sent.
+    pub(super) fn skip_iterations(&mut self, units: u64, span: SimSpan) -> u64 {
+        self.skipping.skipped_iterations += units;
+        let picos = span.as_picos().cast_signed();
+        self.skipping.iterations.shift(picos);
+        for track in &mut self.skipping.tracks {
+            track.advance(0, span, 0);
+        }
+        for rank in &mut self.ranks {
+            rank.local_free += span;
+            for since in rank.lanes.iter_mut().filter_map(|lane| lane.since.as_mut()) {
+                *since += span;
+            }
+        }
+        units * self.skipping.iteration_bytes
+    }
+
+    /// Advances all slices of a track by steps of a ring; returns the bytes that are not sent.
+    fn skip_steps(&mut self, track: usize, units: u64) -> u64 {
+        let members = Members::of(track, self.plan.grid);
+        let Ok(((exchange, phase), _)) = self.steps_left(members) else { return 0 };
+        let steps = 2 * usize::try_from(units).expect("fewer than a schedule's steps");
+        for rank in members.ranks() {
+            let lane = &mut self.ranks[rank as usize].lanes[members.lane];
+            lane.slices.iter_mut().for_each(|cursor| cursor.step += steps);
+        }
+        let phase = &self.plan.exchanges[exchange].phases[phase];
+        let all = self.bytes_of_phase(members, phase);
+        phase.rounds().map_or(0, |rounds| all * units / (rounds.end as u64 / 2).max(1))
+    }
+
+    /// Advances all ranks of a track by periods of operations; returns the bytes that are not sent.
+    fn skip_operations(&mut self, track: usize, level: usize, units: u64, span: SimSpan) -> u64 {
+        let grid = self.plan.grid;
+        let members = Members::of(track, grid);
+        let lane = members.lane;
+        let periods = usize::try_from(units).expect("fewer than a program's");
+        let mut bytes = 0;
+        for number in members.ranks() {
+            let stage = grid.stage(number) as usize;
+            let period = self.plan.repeats[stage][lane][level].period;
+            let rank = &mut self.ranks[number as usize];
+            let state = &mut rank.lanes[lane];
+            let passed = state.next..state.next + periods * period;
+            for op in &self.plan.programs[stage][lane][passed.clone()] {
+                if let Op::Record(record) = *op {
+                    rank.records[record] = true;
+                }
+            }
+            state.next = passed.end;
+            if let Some(since) = &mut state.since {
+                *since += span;
+            }
+            let of_period = &self.plan.programs[stage][lane][passed.start..passed.start + period];
+            let exchanges = of_period.iter().filter_map(|op| match op {
+                Op::Exchange(exchange) => Some(*exchange),
+                _ => None,
+            });
+            let sent = exchanges.map(|exchange| self.bytes_of_exchange(number, exchange));
+            bytes += units * sent.sum::<u64>();
+        }
+        bytes
+    }
+
+    /// Returns the bytes that a rank sends to other servers in an exchange.
+    fn bytes_of_exchange(&self, rank: u32, exchange: usize) -> u64 {
+        let phases = self.plan.exchanges[exchange].phases.iter();
+        phases.map(|phase| self.bytes_of(rank, phase)).sum()
+    }
+
+    /// Returns the bytes that the members send to other servers in a phase.
+    fn bytes_of_phase(&self, members: Members, phase: &Phase) -> u64 {
+        members.ranks().map(|rank| self.bytes_of(rank, phase)).sum()
+    }
+
+    /// Returns the bytes that a rank sends to other servers in a phase.
+    fn bytes_of(&self, rank: u32, phase: &Phase) -> u64 {
+        let server = self.ranks[rank as usize].server;
+        let leaves = |to: u32| self.ranks[to as usize].server != server;
+        let sent = match &phase.with {
+            Peers::Group(groups, schedule) => {
+                let (group, place) = self.plan.groups[*groups].of(rank);
+                let sends = schedule.steps[place].iter();
+                let sends = sends
+                    .filter(|step| matches!(**step, Step::Send { to, .. } if leaves(group[to])));
+                sends.count() as u64 * u64::from(self.message(phase.bytes, group.len()))
+            }
+            Peers::Send { forward } => {
+                let (to, _) = self.neighbour(rank, *forward);
+                u64::from(leaves(to)) * u64::from(self.message(phase.bytes, 1))
+            }
+            Peers::Receive { .. } => 0,
+        };
+        u64::from(self.config.slices) * sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_plan::collective::{all_gather_ring, all_to_all};
+
+    use super::*;
+
+    #[test]
+    fn a_ring_has_rounds_and_an_all_to_all_has_none() {
+        let order: Vec<usize> = (0..6).collect();
+        assert_eq!(rounds_from(&all_gather_ring(&order)), Some(0));
+        assert_eq!(rounds_from(&all_to_all(6)), None);
+    }
+
+    #[test]
+    fn each_rank_is_a_member_of_the_track_of_its_lane() {
+        let grid = Grid { tensor: 2, pipeline: 3, data: 4, expert: 2 };
+        for lane in 0..LANES {
+            let mut members = vec![0; 24];
+            for rank in 0..24 {
+                let track = track_of(rank, lane, grid);
+                let of = Members::of(track, grid);
+                assert_eq!(of.lane, lane);
+                assert!(of.ranks().any(|member| member == rank), "{rank} in {of:?}");
+                members[track] += 1;
+            }
+            let per_track = if lane == 0 { 24 } else { 4 };
+            assert!(members.iter().all(|&count| count == 0 || count == per_track), "{members:?}");
+        }
+        assert_eq!(Members::tracks(grid), 13);
+    }
+}
