@@ -110,7 +110,7 @@ pub use connection::{ConnectionStats, PrefetchStage};
 pub use direct::{Acknowledgement, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{
     Admission, Arrival, ConnectionId, Departure, EndedConnection, Endpoint, EndpointConfig,
-    Message, Payload, Peer, Secret, SetupClass, SetupFault, ThreadBits, Transmit,
+    Message, Payload, Peer, Secret, SetupClass, SetupFault, ThreadBits, Transmit, TrimmedAt,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

@@ -94,7 +94,7 @@ counters! {
     ecn_marks: Packets => "ecn_marks";
     /// Number of congestion marks that peers reported on packets of this endpoint.
     ecn_marks_reported: Packets => "ecn_marks_reported";
-    /// Number of NACKs received; each reports a packet that arrived too early.
+    /// Number of NACKs received; each reports a packet that arrived too early, or without its payload.
     nacks_received: Packets => "nacks_received";
     /// Number of packets for which the owner had no room; the peer retransmits them.
     declined: Packets => "declined";

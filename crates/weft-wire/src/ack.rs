@@ -98,6 +98,16 @@ pub(crate) const ACK_TYPES: &[Number] = &[
         name: "nack",
         meaning: "the echoed packet is too far ahead of PSN_base: requests the missing packets",
     },
+    Number {
+        value: 3,
+        name: "trimmed",
+        meaning: "a switch cut the echoed packet to its headers: requests its retransmission",
+    },
+    Number {
+        value: 4,
+        name: "trimmed-last-hop",
+        meaning: "the same, at the port of the switch that leads to the receiver",
+    },
 ];
 
 const ROWS: usize = 8;
@@ -247,6 +257,11 @@ pub enum AckType {
     Duplicate,
     /// The echoed packet is too far ahead of `psn_base`: requests the missing packets.
     Nack,
+    /// A switch cut the echoed packet to its headers, which alone arrived: requests its retransmission (Ultra Ethernet
+    /// 1.0.3, section 4.1: TRIMMED).
+    Trimmed,
+    /// The same, where the last switch cut it, so that other paths are no better (TRIMMED_LASTHOP).
+    TrimmedLastHop,
     /// A number without a meaning in this version; treated as plain.
     Other(U3),
 }
@@ -354,6 +369,8 @@ impl AckType {
             Self::Plain => U3::truncate(0),
             Self::Duplicate => U3::truncate(1),
             Self::Nack => U3::truncate(2),
+            Self::Trimmed => U3::truncate(3),
+            Self::TrimmedLastHop => U3::truncate(4),
             Self::Other(number) => number,
         }
     }
@@ -365,6 +382,8 @@ impl AckType {
             0 => Self::Plain,
             1 => Self::Duplicate,
             2 => Self::Nack,
+            3 => Self::Trimmed,
+            4 => Self::TrimmedLastHop,
             _ => Self::Other(number),
         }
     }

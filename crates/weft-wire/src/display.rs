@@ -69,6 +69,8 @@ impl Display for AckHeader {
             AckType::Plain => Ok(()),
             AckType::Duplicate => f.write_str(" duplicate"),
             AckType::Nack => f.write_str(" nack"),
+            AckType::Trimmed => f.write_str(" trimmed"),
+            AckType::TrimmedLastHop => f.write_str(" trimmed-last-hop"),
             AckType::Other(number) => write!(f, " type {}", number.get()),
         }
     }

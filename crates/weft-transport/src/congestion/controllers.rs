@@ -83,6 +83,11 @@ impl Controllers {
         self.publish(path, paths);
     }
 
+    pub(crate) fn on_trimmed(&mut self, path: PathId, now: Instant, paths: &mut Paths) {
+        self.of(path).on_trimmed(now);
+        self.publish(path, paths);
+    }
+
     pub(crate) fn on_timeout(&mut self, path: PathId, now: Instant, paths: &mut Paths) {
         self.of(path).on_timeout(now);
         self.publish(path, paths);

@@ -57,6 +57,12 @@ pub trait Congestion: Debug {
     /// packet.
     fn on_loss(&mut self, now: Instant);
 
+    /// Processes a packet that a switch cut to its headers. Called for each packet; a loss unless the controller knows
+    /// more.
+    fn on_trimmed(&mut self, now: Instant) {
+        self.on_loss(now);
+    }
+
     /// Processes a packet's retransmission timeout. Called for each packet; many may time out at once.
     fn on_timeout(&mut self, now: Instant);
 
@@ -191,6 +197,12 @@ macro_rules! congestion_controls {
             }
             fn on_loss(&mut self, now: Instant) {
                 match self { $(Self::$kind(c) => c.on_loss(now),)+ Self::External(c) => c.on_loss(now) }
+            }
+            fn on_trimmed(&mut self, now: Instant) {
+                match self {
+                    $(Self::$kind(c) => c.on_trimmed(now),)+
+                    Self::External(c) => c.on_trimmed(now),
+                }
             }
             fn on_timeout(&mut self, now: Instant) {
                 match self {

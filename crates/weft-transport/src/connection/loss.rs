@@ -26,6 +26,8 @@ pub(super) enum Cause {
     Overtaken,
     /// The peer reported the packet as missing, and its retransmission timeout passed.
     Timeout,
+    /// A switch cut the packet to its headers, and the peer said so.
+    Trimmed,
     /// No ACK described the packet for the retransmission timeout: the packet was lost, or the ACKs were.
     Unreported,
 }
@@ -34,7 +36,7 @@ impl Cause {
     /// Counts packets retransmitted for this reason.
     pub(super) fn count(self, packets: u64, stats: &mut Stats) {
         match self {
-            Self::Overtaken => stats.fast_retransmits += packets,
+            Self::Overtaken | Self::Trimmed => stats.fast_retransmits += packets,
             Self::Timeout | Self::Unreported => stats.timeout_retransmits += packets,
         }
     }
@@ -51,6 +53,10 @@ impl Cause {
             Self::Overtaken => {
                 controllers.on_loss(path, now, paths);
                 Feedback::Lost
+            }
+            Self::Trimmed => {
+                controllers.on_trimmed(path, now, paths);
+                Feedback::Trimmed
             }
             Self::Timeout | Self::Unreported => {
                 controllers.on_timeout(path, now, paths);
@@ -287,7 +293,9 @@ impl Sender {
         self.remove_in_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
         self.push_lost(psn);
-        self.paths.count_lost(packet.path);
+        if cause != Cause::Trimmed {
+            self.paths.count_lost(packet.path);
+        }
         cause.count(1, &mut shared.stats);
         let feedback = cause.notify(packet.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(packet.path, feedback, &self.paths, now);

@@ -38,6 +38,7 @@ mod sender;
 mod setup;
 mod share;
 mod tail;
+mod trimmed;
 
 use idle::BUFFER_RELEASE_AFTER;
 use in_flight::SentPacket;

@@ -97,6 +97,12 @@ impl Receiver {
             || self.received.slot(psn).is_some_and(|packet| packet.stage() == Stage::Placed)
     }
 
+    /// Returns `true` if `psn` arrived.
+    pub(super) fn is_held(&self, psn: u32) -> bool {
+        before(psn, self.base)
+            || self.received.slot(psn).is_some_and(|packet| packet.stage() != Stage::Missing)
+    }
+
     /// Releases memory when no packet is waiting.
     pub(crate) fn release_if_idle(&mut self, pool: &mut Pool<ReceivedPacket>) {
         if self.waiting == 0 && self.end == self.base {

@@ -4,6 +4,15 @@ use core::net::SocketAddr;
 
 use weft_units::Instant;
 
+/// The place where a switch cut a packet to its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrimmedAt {
+    /// Inside the fabric: another path may be free.
+    Fabric,
+    /// At the last switch, whose port leads to this host: every path ends there.
+    LastHop,
+}
+
 /// The metadata of a received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {

@@ -8,10 +8,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
 use weft_units::{Instant, Seed, prefetch};
-use weft_wire::Packet;
+use weft_wire::{DataHeader, Packet};
 
 pub use admission::{Admission, EndedConnection, SetupClass, SetupFault};
-pub use arrival::Arrival;
+pub use arrival::{Arrival, TrimmedAt};
 pub use connection_id::ConnectionId;
 use ids::Connections;
 pub use ids::ThreadBits;
@@ -280,6 +280,27 @@ impl Endpoint {
         let verdict = connection.handle_packet(now, arrival, packet, payload_len, &mut self.shared);
         self.reschedule(now, slot);
         verdict
+    }
+
+    /// Processes a data packet that a switch cut to its headers: its sender is asked at once to retransmit it. Headers
+    /// that fit no connection, or name a packet that arrived, are counted as refused.
+    #[inline(never)]
+    pub fn handle_trimmed(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &DataHeader,
+        at: TrimmedAt,
+    ) {
+        let taken = self.find(arrival, header.destination_cid).and_then(|slot| {
+            let connection = self.connections.get_mut(slot).expect("found just now");
+            connection.handle_trimmed(now, arrival, header, at, &self.shared)?;
+            self.reschedule(now, slot);
+            Ok(())
+        });
+        if let Err(reason) = taken {
+            self.shared.stats.drop_packet(reason);
+        }
     }
 
     /// Prefetches the data that [`Self::prefetch`] reads to find connections, and the next deadline.

@@ -250,7 +250,7 @@ impl PathPolicy for Policy {
                 self.flow.begin_epoch(now);
                 return;
             }
-            Feedback::Lost | Feedback::TimedOut => return,
+            Feedback::Lost | Feedback::Trimmed | Feedback::TimedOut => return,
         };
         if let Some(rtt) = rtt {
             self.flow.base = self.flow.base.min(rtt);

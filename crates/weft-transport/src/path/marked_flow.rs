@@ -100,7 +100,7 @@ impl MarkedFlow {
                 }
             }
             Feedback::TimedOut if current => self.leave(now),
-            Feedback::Acked { .. } | Feedback::Lost | Feedback::TimedOut => {}
+            Feedback::Acked { .. } | Feedback::Lost | Feedback::Trimmed | Feedback::TimedOut => {}
         }
     }
 

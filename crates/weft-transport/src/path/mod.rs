@@ -38,6 +38,8 @@ pub enum Feedback {
     },
     /// The packet was lost: a later packet of the same path was acknowledged, or the reordering window passed.
     Lost,
+    /// A switch cut the packet to its headers: a queue on the path was full.
+    Trimmed,
     /// No ACK covered the packet for the retransmission timeout.
     TimedOut,
 }

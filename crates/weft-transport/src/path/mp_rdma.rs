@@ -114,7 +114,7 @@ impl PathPolicy for Policy {
             }
             Feedback::Acked { marked: true, .. } => *earned += 1,
             // A lost packet releases no other, and the path loses its credit.
-            Feedback::Lost | Feedback::TimedOut => *earned = 0,
+            Feedback::Lost | Feedback::Trimmed | Feedback::TimedOut => *earned = 0,
         }
         if *earned >= self.half_packets_per_unit {
             *earned -= self.half_packets_per_unit;

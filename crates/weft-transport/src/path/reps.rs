@@ -136,7 +136,10 @@ impl PathPolicy for Policy {
             Feedback::TimedOut if self.frozen_until.is_none() && self.explore == 0 => {
                 self.frozen_until = Some(now + self.freeze_for);
             }
-            Feedback::Acked { marked: true, .. } | Feedback::Lost | Feedback::TimedOut => {}
+            Feedback::Acked { marked: true, .. }
+            | Feedback::Lost
+            | Feedback::Trimmed
+            | Feedback::TimedOut => {}
         }
     }
 }
@@ -225,6 +228,14 @@ mod tests {
         let explored = rig.send(10);
         assert!(explored.iter().all(|path| *path > 7), "{explored:?} are random");
         assert_eq!(rig.send(1), [7]);
+    }
+
+    #[test]
+    fn a_trimmed_packet_keeps_its_path_no_longer() {
+        let mut rig = Rig::new();
+        rig.send(10);
+        rig.feed(1, Feedback::Trimmed);
+        assert!(rig.send(3).iter().all(|path| *path > 1));
     }
 
     #[test]

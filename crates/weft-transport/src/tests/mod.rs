@@ -12,3 +12,4 @@ mod rates;
 mod recovery;
 mod sharing;
 mod transfer;
+mod trimming;

@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weft_units::{Duration, Instant, Seed};
-use weft_wire::Packet;
+use weft_wire::{DataHeader, Packet};
 
 use crate::path::PathId;
 use crate::{
     Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Placement, Secret, Transmit,
-    TransportConfig, Verdict,
+    TransportConfig, TrimmedAt, Verdict,
 };
 
 /// The decision of a rule about one packet on the link.
@@ -22,6 +22,8 @@ pub(super) enum Fate {
     Delay(Duration),
     /// Marked and delayed.
     Mark(Duration),
+    /// Cut to its headers by a switch.
+    Trim(TrimmedAt),
     Twice,
     Drop,
 }
@@ -54,6 +56,7 @@ struct OnWire {
     arrival: Arrival,
     packet: Packet,
     payload_len: u16,
+    trimmed: Option<TrimmedAt>,
 }
 
 /// Two endpoints on a link.
@@ -137,6 +140,12 @@ impl Pair {
         self.ends[to].handle_packet(self.now, &arrival, packet, payload_len)
     }
 
+    /// Passes the headers of a packet that a switch trimmed to an end as if they came from the other.
+    pub(super) fn inject_trimmed(&mut self, to: usize, header: &DataHeader, at: TrimmedAt) {
+        let arrival = self.arrival(1 - to, PathId(0), false);
+        self.ends[to].handle_trimmed(self.now, &arrival, header, at);
+    }
+
     fn arrival(&self, from: usize, path: PathId, marked: bool) -> Arrival {
         let from = SocketAddr::new(address(from).ip(), 0xc000 + path.0);
         Arrival { from, received_at: self.now, congestion_experienced: marked, hops: 3 }
@@ -165,12 +174,14 @@ impl Pair {
         let delay = match fate {
             Fate::Drop => return,
             Fate::Delay(extra) | Fate::Mark(extra) => self.one_way + extra,
-            Fate::Pass | Fate::Twice => self.one_way,
+            Fate::Pass | Fate::Twice | Fate::Trim(_) => self.one_way,
         };
+        let trimmed = if let Fate::Trim(at) = fate { Some(at) } else { None };
         for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
             let mut arrival = self.arrival(from, transmit.path, matches!(fate, Fate::Mark(_)));
             arrival.received_at = self.now + delay;
-            let on_wire = OnWire { to: 1 - from, arrival, packet: *packet, payload_len: len };
+            let on_wire =
+                OnWire { to: 1 - from, arrival, packet: *packet, payload_len: len, trimmed };
             self.sequence += 1;
             self.wire.insert((self.now + delay, self.sequence), on_wire);
         }
@@ -211,7 +222,11 @@ impl Pair {
     }
 
     fn deliver(&mut self, on_wire: OnWire) {
-        let OnWire { to, arrival, packet, payload_len } = on_wire;
+        let OnWire { to, arrival, packet, payload_len, trimmed } = on_wire;
+        if let (Some(at), Packet::Data(header, _)) = (trimmed, &packet) {
+            self.ends[to].handle_trimmed(self.now, &arrival, header, at);
+            return;
+        }
         let verdict = self.ends[to].handle_packet(self.now, &arrival, &packet, payload_len);
         let Verdict::Place(placement) = verdict else { return };
         let (connection, psn) = (placement.connection, placement.psn);

@@ -137,7 +137,7 @@ fn chooses_open_paths(config: &TransportConfig, seed: u64, may_stall: bool) {
     for step in 0..600 {
         fabric.now += Duration::from_nanos(rng.below(2_000));
         let path = fabric.paths.draw(&mut rng);
-        match rng.below(12) {
+        match rng.below(13) {
             0 => fabric.paths.set_up(path, false),
             1 => fabric.paths.set_up(path, true),
             2 => {
@@ -149,6 +149,7 @@ fn chooses_open_paths(config: &TransportConfig, seed: u64, may_stall: bool) {
             5 => fabric.answer(|_, _| Feedback::Lost),
             6 => fabric.answer(|_, _| Feedback::TimedOut),
             7 => fabric.answer(|_, _| Feedback::Acked { marked: true, rtt: None }),
+            9 => fabric.answer(|_, _| Feedback::Trimmed),
             8 => fabric.answer(|path, _| acked(BASE_RTT * (1 + u64::from(path.0) % 3))),
             _ => {
                 let chosen = fabric.send();
