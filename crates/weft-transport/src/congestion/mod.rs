@@ -95,6 +95,7 @@ mod dctcp;
 mod fixed_window;
 mod marked_fraction;
 mod mp_rdma;
+mod nscc;
 mod opening;
 mod scope;
 mod silence;
@@ -144,6 +145,8 @@ macro_rules! controls {
             timely: TimelyConfig, "For the `timely` congestion control: its thresholds and gains.";
         Weft = 6 => weft, "weft", Connection, "one window that marks and standing delay shrink and losses alone do not (docs/design/congestion.md)";
         MpRdma = 7 => mp_rdma, "mp-rdma", Connection, "one window that each ACK moves: up unless marked, down where its path is too slow (MP-RDMA; Lu et al., NSDI 2018)";
+        Nscc = 8 => nscc, "nscc", Connection, "one window from marks and queueing delay together (NSCC; Ultra Ethernet 1.0.3, section 3.6.13)",
+            nscc: NsccConfig, "For the `nscc` congestion control: its target, and whether switches trim.";
     }} };
 }
 pub(crate) use controls;

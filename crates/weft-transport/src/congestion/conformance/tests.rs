@@ -50,9 +50,9 @@ fn reacting() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|&kind| kind != Kind::FixedWindow)
 }
 
-/// Returns the controllers that react to marks; Swift and TIMELY react to delay only.
+/// Returns the controllers that react to marks alone; Swift and TIMELY react to delay only, NSCC to both together.
 fn reacting_to_marks() -> impl Iterator<Item = Kind> {
-    reacting().filter(|&kind| !matches!(kind, Kind::Swift | Kind::Timely))
+    reacting().filter(|&kind| !matches!(kind, Kind::Swift | Kind::Timely | Kind::Nscc))
 }
 
 #[test]
