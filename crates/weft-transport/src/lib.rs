@@ -115,6 +115,6 @@ pub use endpoint::{
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
 pub use external::{ControlFactory, External, PolicyFactory};
-pub use path::{DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig};
+pub use path::{DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig, RepsConfig};
 pub use profile::Profile;
 pub use stats::{Counter, CounterUnit, Stats};

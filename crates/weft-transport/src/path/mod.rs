@@ -129,7 +129,8 @@ macro_rules! policies {
         FlowBender => flowbender, "flowbender", One, "one path, left for a random one when over 5 % of a round trip is marked (Kabbani et al., CoNEXT 2014)",
             flowbender: FlowBenderConfig, "For the `flowbender` policy: the signs of congestion.";
         Plb => plb, "plb", One, "one path, left after congested round trips, in a pause if there is one (PLB; Qureshi et al., SIGCOMM 2022)";
-        Reps => reps, "reps", All, "reuses the paths of unmarked ACKs, and only those after a timeout (REPS; Bonato et al. 2024)";
+        Reps => reps, "reps", All, "reuses the paths of unmarked ACKs, and only those after a timeout (REPS; Bonato et al. 2024)",
+            reps: RepsConfig, "For the `reps` policy: the time it keeps to known paths after a timeout.";
         Strack => strack, "strack", All, "every path in turn, passing once over each that was marked (STrack; Le et al. 2024)";
     }} };
 }

@@ -7,12 +7,37 @@
 //!
 //! The differences from the paper: freezing lasts `path_down_after` timeouts, the time until the shared path health has
 //! taken the dead path down; and with spray units of several packets a unit's ACKs keep its path once, otherwise one
-//! path would fill the buffer.
+//! path would fill the buffer. Ultra Ethernet's public simulator (uet-htsim) freezes for 10 ms, then forgets all paths
+//! and explores with 16 packets: [`RepsConfig`].
+
+use alloc::vec;
+use alloc::vec::Vec;
 
 use weft_units::{Duration, Instant, Rng};
 
 use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
+use crate::config::{Range, Settings};
+
+/// The settings of REPS after a timeout. Zeros are this implementation's own; Ultra Ethernet's public simulator has
+/// 10 ms, 16 packets and `forget`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct RepsConfig {
+    /// The time for which only kept paths are used; zero is `path_down_after` timeouts.
+    pub freeze: Duration,
+    /// The number of packets on random paths in the beginning and after that time; zero is a bandwidth-delay product.
+    pub explore: u16,
+    /// `true` forgets all kept paths at the end of that time.
+    pub forget: bool,
+}
+
+impl Settings for RepsConfig {
+    fn ranges(&self) -> Vec<Range> {
+        vec![("reps.freeze", self.freeze.as_nanos(), 0, 10_000_000_000, "at most 10s")]
+    }
+}
 
 /// Number of entries of the circular buffer, as in the paper.
 const ENTRIES: u8 = 8;
@@ -44,12 +69,17 @@ pub struct Policy {
     freeze_for: Duration,
     /// `true` if a spray unit has several packets.
     units_of_many: bool,
+    /// `true` if all paths are forgotten after freezing.
+    forgets: bool,
 }
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
+        let RepsConfig { freeze, explore, forget } = config.reps;
         let unit = u64::from(config.mtu) * u64::from(config.spray_unit.max(1));
         let product = u32::try_from(config.bdp().0.div_ceil(unit.max(1))).unwrap_or(u32::MAX);
+        let product = if explore == 0 { product } else { explore.into() };
+        let timeouts = config.retransmission.rto_min * u64::from(config.path_down_after);
         Self {
             entries: [Entry::default(); ENTRIES as usize],
             head: 0,
@@ -59,8 +89,9 @@ impl Policy {
             explore: product,
             frozen_until: None,
             product,
-            freeze_for: config.retransmission.rto_min * u64::from(config.path_down_after),
+            freeze_for: if freeze == Duration::ZERO { timeouts } else { freeze },
             units_of_many: config.spray_unit > 1,
+            forgets: forget,
         }
     }
 
@@ -102,6 +133,9 @@ impl Policy {
     fn thaw(&mut self) {
         self.frozen_until = None;
         self.explore = self.product;
+        if self.forgets {
+            (self.head, self.filled, self.valid, self.again) = (0, 0, 0, 0);
+        }
     }
 }
 
@@ -165,7 +199,12 @@ mod tests {
     impl Rig {
         /// Creates a rig with a bandwidth-delay product of 10 packets and timeouts of 100 us, three of them frozen.
         fn new() -> Self {
+            Self::with(RepsConfig::default())
+        }
+
+        fn with(reps: RepsConfig) -> Self {
             let mut config = TransportConfig {
+                reps,
                 mtu: 1000,
                 line_rate: BitRate::gbps(8).expect("not zero"),
                 base_rtt: Duration::from_micros(10),
@@ -228,6 +267,25 @@ mod tests {
         let explored = rig.send(10);
         assert!(explored.iter().all(|path| *path > 7), "{explored:?} are random");
         assert_eq!(rig.send(1), [7]);
+    }
+
+    #[test]
+    fn as_in_ultra_ethernet_it_freezes_for_10_ms_and_explores_anew_with_16_packets() {
+        let freeze = Duration::from_millis(10);
+        let mut rig = Rig::with(RepsConfig { freeze, explore: 16, forget: true });
+        rig.send(16);
+        (1..=3).for_each(|path| rig.feed(path, CLEAN));
+        rig.feed(900, Feedback::TimedOut);
+        rig.now += Duration::from_micros(9_999);
+        assert_eq!(rig.send(6), [1, 2, 3, 1, 2, 3]);
+
+        rig.now += Duration::from_micros(1);
+        let explored = rig.send(1);
+        rig.feed(4, CLEAN);
+        let explored = [explored, rig.send(15)].concat();
+        assert!(explored.iter().all(|path| *path > 4), "{explored:?} are random");
+        assert_eq!(rig.send(1), [4], "and nothing older");
+        assert!(rig.send(3).iter().all(|path| *path > 4));
     }
 
     #[test]
