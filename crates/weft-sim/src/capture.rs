@@ -132,6 +132,7 @@ impl CapturedPacket {
         };
         let comment = match integrity {
             Integrity::Sound => "",
+            Integrity::Trimmed(_) => "cut to its headers by a switch",
             Integrity::BadChecksum => "bits flipped on the way: the UDP checksum does not match",
             Integrity::Malformed => "bits flipped on the way, unnoticed: the headers do not parse",
         };

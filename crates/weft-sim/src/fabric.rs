@@ -326,7 +326,7 @@ impl Fabric {
             None => Admission::Accept,
         };
         let request = Request { now, switch, link, size: hop.size() };
-        let refused = admission == Admission::Refuse
+        let refused = matches!(admission, Admission::Refuse | Admission::Trim)
             || !self.buffers.admit(&request, &self.topology, &self.links, &self.classes);
         if refused {
             self.tallies[link.index()].refused += 1;

@@ -5,6 +5,7 @@
 //! injected and read when it is delivered.
 
 use weft_topo::{LinkId, NodeId};
+use weft_transport::TrimmedAt;
 use weft_units::{prefetch, prefetch_all};
 use weft_wire::{DataHeader, MessageHeader, Packet};
 
@@ -23,6 +24,8 @@ pub enum Ecn {
 pub enum Class {
     /// ACKs, set-up, replies: few and small, never paused.
     Control,
+    /// Headers whose payload a switch cut off: they have a queue of their own.
+    Trimmed,
     /// Payload, and probes, which must wait as payload does.
     Data,
 }
@@ -52,6 +55,7 @@ const MAX_SWITCHES: u64 = 15;
 // Bits of the tag.
 const EXPERIENCED: u64 = 1;
 const CONTROL: u64 = 2;
+const TRIMMED: u64 = 4;
 
 /// Modulus of a link's epoch.
 pub const EPOCHS: u8 = 16;
@@ -144,7 +148,11 @@ impl Hop {
     /// Returns its class at ports that hold queues.
     #[inline]
     pub const fn class(self) -> Class {
-        if self.state >> TAG & CONTROL == 0 { Class::Data } else { Class::Control }
+        match self.state >> TAG & (CONTROL | TRIMMED) {
+            0 => Class::Data,
+            CONTROL => Class::Control,
+            _ => Class::Trimmed,
+        }
     }
 
     /// Returns the same packet on `link`, which ends at `node`, in an epoch of that link.
@@ -180,6 +188,13 @@ impl Hop {
         Self { state: self.state | CONTROL << TAG, ..self }
     }
 
+    /// Returns the same packet after a switch has cut it to `size` bytes.
+    #[must_use]
+    pub const fn trimmed(self, size: u16) -> Self {
+        let state = self.state & !(0xffff << SIZE) | (size as u64) << SIZE | TRIMMED << TAG;
+        Self { state, ..self }
+    }
+
     /// Returns a copy of the packet with its own headers.
     #[must_use]
     pub const fn copied(self, packet: PacketRef) -> Self {
@@ -187,7 +202,7 @@ impl Hop {
     }
 
     /// The largest tag of a hop; larger tags mark other events.
-    pub(crate) const LAST_TAG: u64 = EXPERIENCED | CONTROL;
+    pub(crate) const LAST_TAG: u64 = EXPERIENCED | CONTROL | TRIMMED;
     /// The position of the tag in the last word, in bits.
     pub(crate) const TAG_BITS: u32 = TAG;
 
@@ -218,6 +233,8 @@ impl PacketRef {
 /// The condition of a packet's bytes on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integrity {
+    /// A switch cut it to its headers.
+    Trimmed(TrimmedAt),
     /// The bytes are as sent, or were changed in a way that the receiver cannot detect.
     Sound,
     /// The UDP checksum will not match.
@@ -521,6 +538,17 @@ mod tests {
         let unmarked = hop().as_control();
         assert_eq!((unmarked.ecn(), unmarked.marked().class()), (Ecn::Capable, Class::Control));
         assert_eq!(unmarked.marked().ecn(), Ecn::CongestionExperienced);
+    }
+
+    #[test]
+    fn a_cut_changes_size_and_class_alone() {
+        let cut = hop().on(LinkId(5), NodeId(12), 9).marked().trimmed(64);
+        assert_eq!(
+            (cut.size(), cut.class(), cut.ecn()),
+            (64, Class::Trimmed, Ecn::CongestionExperienced)
+        );
+        assert_eq!((cut.hash(), cut.epoch(), cut.switches()), (0x8000_0001, 9, 0));
+        assert!(cut.to_words()[2] >> TAG <= Hop::LAST_TAG);
     }
 
     #[test]

@@ -338,6 +338,7 @@ fn network_report(network: &Network) -> NetworkReport {
         in_flight: fabric.packets.live(),
         forged: counters.forged,
         marked: counters.marked,
+        trimmed: counters.trimmed,
         lost: lost.collect(),
     }
 }

@@ -62,6 +62,8 @@ pub struct Counters {
     pub forged: u64,
     /// Packets marked; a packet that was marked already is not counted again.
     pub marked: u64,
+    /// Packets cut to their headers.
+    pub trimmed: u64,
 }
 
 impl std::ops::AddAssign for Counters {

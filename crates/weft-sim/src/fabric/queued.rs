@@ -1,17 +1,18 @@
 //! The path of a packet through ports that hold queues: see [`port`](crate::port).
 
 use weft_topo::{LinkId, NodeId};
-use weft_units::prefetch_all;
+use weft_transport::TrimmedAt;
+use weft_units::{BitRate, prefetch_all};
 
 use super::{Fabric, FabricConfig, Loss};
 use crate::event::{Event, Events, PortEvent};
 use crate::link::{Condition, Link, LinkClass};
 use crate::pace::Pace;
-use crate::packet::{Class, Ecn, Hop};
+use crate::packet::{Class, Ecn, Hop, Integrity};
 use crate::port::buffer::Accounts;
 use crate::port::pfc::{self, Pause, PauseFrame, PauseRequests};
-use crate::port::{Kind, MarkAt, Port, Waiting};
-use crate::queue::{Admission, QueueDiscipline};
+use crate::port::{Kind, MarkAt, Port, Trimmed, Waiting};
+use crate::queue::{self, Admission, QueueDiscipline, TrimConfig};
 use crate::time::{SimSpan, SimTime};
 
 /// Every port, and the switches' accounts and pauses.
@@ -24,23 +25,29 @@ pub(super) struct Ports {
     mark_at: MarkAt,
     /// The pause frames that ports received since the log was last emptied, if a watcher wants them.
     pause_log: Option<Vec<PauseFrame>>,
+    /// The cutting of packets, if the switches trim.
+    trim: Option<TrimConfig>,
 }
 
 impl Ports {
     /// Returns idle ports; `None` if ports hold no queues.
     pub(super) fn new(config: &FabricConfig, topology: &weft_topo::Topology) -> Option<Self> {
-        let FabricConfig { port, buffer, pfc, sending, .. } = config;
+        let FabricConfig { port, buffer, pfc, sending, queue, .. } = config;
+        let trim = (queue.kind == queue::Kind::Trim).then(|| queue.trim.clone());
+        let build = |node| {
+            let mut built = Port::new(node, topology.is_host(node));
+            let share = trim.as_ref().filter(|_| !built.of_host).map(|trim| trim.share_percent);
+            built.trimmed = share.map(|share| Box::new(Trimmed::new(share)));
+            built
+        };
         let lossy = || Accounts::new(topology, buffer.size.0, buffer.alpha, port.reserved.0, None);
         (port.kind == Kind::Priority).then(|| Self {
-            list: topology
-                .link_ids()
-                .map(|link| topology.link(link).from)
-                .map(|node| Port::new(node, topology.is_host(node)))
-                .collect(),
+            list: topology.link_ids().map(|link| topology.link(link).from).map(build).collect(),
             accounts: pfc.accounts(topology, port, buffer.size, *sending).unwrap_or_else(lossy),
             pause_requests: PauseRequests::new(pfc, topology),
             mark_at: port.mark_at,
             pause_log: None,
+            trim: trim.clone(),
         })
     }
 }
@@ -169,7 +176,7 @@ impl Fabric {
         self.request_pause(now, hop, events);
     }
 
-    /// Returns the packet as it joins a queue, marked if the queue marks it on arrival; `None` if there is no room.
+    /// Returns the packet as it joins a queue, marked or cut if the queue does so on arrival; `None` if there is no room.
     fn admit(&mut self, link: LinkId, hop: Hop) -> Option<Hop> {
         let switch = (hop.node().0 - self.hosts) as usize;
         let ports = self.ports.as_mut().expect("the caller knows");
@@ -180,16 +187,54 @@ impl Fabric {
             let size = class.pace.serialisation(hop.size());
             queue.admit(class.pace.span(waiting), size, &mut self.draws[switch])
         });
-        if hop.class() == Class::Control {
-            return (admission != Admission::Refuse).then_some(hop);
+        match hop.class() {
+            Class::Control => return (admission != Admission::Refuse).then_some(hop),
+            Class::Trimmed => return self.has_room_for_trimmed(link, hop).then_some(hop),
+            Class::Data => {}
         }
         let account = if lossless { hop.link() } else { link };
-        let refused = admission == Admission::Refuse && !lossless;
+        let is_longer = |trim: &TrimConfig| hop.size() > trim.size;
+        let refused = match admission {
+            Admission::Refuse => !lossless,
+            // Shorter packets stay whole.
+            Admission::Trim => !lossless && ports.trim.as_ref().is_some_and(is_longer),
+            Admission::Accept | Admission::Mark => false,
+        };
         if refused || !ports.accounts.charge(switch, account, hop.size()) {
-            return None;
+            return self.trim(link, hop);
         }
         let marks = admission == Admission::Mark && ports.mark_at == MarkAt::Enqueue;
         Some(if marks { self.mark(link, hop) } else { hop })
+    }
+
+    /// Returns the packet cut to its headers; `None` if the switch does not trim, there is no room for them, or the packet
+    /// is no longer than that.
+    #[cold]
+    fn trim(&mut self, link: LinkId, hop: Hop) -> Option<Hop> {
+        let size = self.ports().trim.as_ref()?.size;
+        let cut = hop.trimmed(size);
+        if hop.size() <= size || !self.has_room_for_trimmed(link, cut) {
+            return None;
+        }
+        let is_last = self.links[link.index()].to < self.hosts;
+        let slot = self.packets.get_mut(hop.packet());
+        slot.payload_len = 0;
+        if slot.integrity == Integrity::Sound {
+            let at = if is_last { TrimmedAt::LastHop } else { TrimmedAt::Fabric };
+            slot.integrity = Integrity::Trimmed(at);
+        }
+        self.counters.trimmed += 1;
+        Some(cut)
+    }
+
+    /// Returns `true` if the queue of cut packets has room for one more.
+    fn has_room_for_trimmed(&mut self, link: LinkId, cut: Hop) -> bool {
+        let pace = self.class(link).pace;
+        let ports = self.ports();
+        let Some(trim) = &ports.trim else { return false };
+        let limit = Pace::new(BitRate::gbps(100).expect("not zero")).span(trim.limit.0);
+        let waiting = ports.list[link.index()].waiting(Class::Trimmed);
+        pace.span(waiting + u64::from(cut.size())) <= limit
     }
 
     /// Returns the packet marked, and counts the mark unless it was marked already.
@@ -284,8 +329,9 @@ impl Fabric {
                 && let Some(queue) = &class.discipline
             {
                 let behind = class.pace.span(port.waiting(Class::Data));
-                marks =
-                    queue.admit(behind, SimSpan::ZERO, &mut self.draws[switch]) == Admission::Mark;
+                let admission = queue.admit(behind, SimSpan::ZERO, &mut self.draws[switch]);
+                // A queue that would cut packets is above every depth that marks.
+                marks = matches!(admission, Admission::Mark | Admission::Trim);
             }
         }
         let (to, epoch, condition) = (NodeId(state.to), state.epoch, state.condition);

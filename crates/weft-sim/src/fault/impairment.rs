@@ -86,7 +86,9 @@ impl Impairment {
             return Outcome { lost: true, delay, copy, forged: false, attacked: false };
         }
         let damaged = corruption.happens(rng);
-        if damaged {
+        if damaged && matches!(slot.integrity, Integrity::Trimmed(_)) {
+            slot.integrity = Integrity::Malformed;
+        } else if damaged {
             match datagram {
                 Some(bytes) => {
                     corruption::damage_datagram(slot, bytes, destination, checksum, rng);

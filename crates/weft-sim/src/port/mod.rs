@@ -19,8 +19,10 @@ use crate::time::{SimSpan, SimTime};
 
 pub mod buffer;
 pub mod pfc;
+mod trimmed;
 
 use pfc::Pause;
+pub use trimmed::Trimmed;
 
 weft_units::registry! {
     /// The name of a way to build ports.
@@ -73,6 +75,9 @@ pub enum PortError {
     /// Pauses are enabled for ports that cannot pause.
     #[error("pfc is enabled, but port.kind is \"fifo\", expected \"priority\"")]
     CannotPause,
+    /// Packets are cut at ports that have one queue.
+    #[error("queue.kind is \"trim\", but port.kind is \"fifo\", expected \"priority\"")]
+    CannotTrim,
     /// The reserved bytes exceed the buffer.
     #[error(
         "switch {switch} sets aside {needed} bytes for its {ports} ports, but buffer.size is {size}"
@@ -134,6 +139,8 @@ pub struct Port {
     /// `true` if the node is a host.
     pub of_host: bool,
     control: Queue,
+    /// The headers of cut packets, where the switch trims.
+    pub trimmed: Option<Box<Trimmed>>,
     data: Queue,
     /// The most bytes that have waited at a time.
     deepest: u64,
@@ -156,6 +163,7 @@ impl Port {
             node,
             of_host,
             control: Queue::default(),
+            trimmed: None,
             data: Queue::default(),
             deepest: 0,
             free_at: SimTime::EPOCH,
@@ -171,6 +179,10 @@ impl Port {
     pub fn push(&mut self, waiting: Waiting) -> bool {
         match waiting.hop.class() {
             Class::Control => self.control.push(waiting),
+            Class::Trimmed => match &mut self.trimmed {
+                Some(trimmed) => trimmed.push(waiting),
+                None => self.control.push(waiting),
+            },
             Class::Data => self.data.push(waiting),
         }
         let deeper = self.queued_bytes() > self.deepest;
@@ -194,12 +206,32 @@ impl Port {
     /// Removes and returns the next packet to send.
     #[inline]
     pub fn pop(&mut self, now: SimTime) -> Option<Waiting> {
-        self.control.pop().or_else(|| if self.pause.holds(now) { None } else { self.data.pop() })
+        if let Some(waiting) = self.control.pop() {
+            return Some(waiting);
+        }
+        let is_paused = self.pause.holds(now);
+        if self.trimmed.is_some() {
+            return self.pop_with_trimmed(is_paused);
+        }
+        if is_paused { None } else { self.data.pop() }
+    }
+
+    /// Removes and returns the next packet of the classes that share the wire by weight.
+    fn pop_with_trimmed(&mut self, is_paused: bool) -> Option<Waiting> {
+        let trimmed = self.trimmed.as_deref_mut()?;
+        let data_waits = self.data.bytes > 0 && !is_paused;
+        if let Some(waiting) = trimmed.pop(data_waits) {
+            return Some(waiting);
+        }
+        let waiting = if is_paused { None } else { self.data.pop() }?;
+        trimmed.note_data(waiting.hop.size());
+        Some(waiting)
     }
 
     /// Removes and returns any packet.
     pub fn pop_any(&mut self) -> Option<Waiting> {
-        self.control.pop().or_else(|| self.data.pop())
+        let trimmed = || self.trimmed.as_deref_mut().and_then(|trimmed| trimmed.pop(false));
+        self.control.pop().or_else(trimmed).or_else(|| self.data.pop())
     }
 
     /// Returns the bytes of a class that wait for the wire.
@@ -207,20 +239,26 @@ impl Port {
     pub fn waiting(&self, class: Class) -> u64 {
         match class {
             Class::Control => self.control.bytes,
+            Class::Trimmed => self.trimmed_bytes(),
             Class::Data => self.data.bytes,
         }
     }
 
-    /// Returns the bytes of both classes.
+    #[inline]
+    fn trimmed_bytes(&self) -> u64 {
+        self.trimmed.as_deref().map_or(0, Trimmed::bytes)
+    }
+
+    /// Returns the bytes of all classes.
     #[inline]
     pub fn queued_bytes(&self) -> u64 {
-        self.control.bytes + self.data.bytes
+        self.control.bytes + self.trimmed_bytes() + self.data.bytes
     }
 
     /// Returns the time at which it may send the next waiting packet.
     #[inline]
     pub fn next_departure(&self) -> Option<SimTime> {
-        if self.frame.is_some() || self.control.bytes > 0 {
+        if self.frame.is_some() || self.control.bytes + self.trimmed_bytes() > 0 {
             return Some(self.free_at);
         }
         (self.data.bytes > 0).then(|| self.free_at.max(self.pause.until()))

@@ -12,6 +12,9 @@ use crate::time::SimSpan;
 
 mod drop_tail;
 mod ecn;
+mod trim;
+
+pub use trim::TrimConfig;
 
 /// The decision about a packet that arrives at a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub enum Admission {
     Accept,
     /// The packet is queued and marked.
     Mark,
+    /// The packet is cut to its headers, which join a queue of their own.
+    Trim,
     /// The packet is dropped: there is no room for it.
     Refuse,
 }
@@ -47,6 +52,8 @@ pub struct QueueConfig {
     pub ecn_max: ByteCount,
     /// Share of packets marked just below `ecn_max`; between the depths it grows linearly.
     pub ecn_probability: f64,
+    /// The cutting of packets; used by `trim`.
+    pub trim: TrimConfig,
 }
 
 impl Default for QueueConfig {
@@ -58,6 +65,7 @@ impl Default for QueueConfig {
             ecn_min: ByteCount(100_000),
             ecn_max: ByteCount(400_000),
             ecn_probability: 0.2,
+            trim: TrimConfig::default(),
         }
     }
 }
@@ -100,6 +108,7 @@ macro_rules! queue_disciplines {
 queue_disciplines! {
     DropTail => drop_tail, "drop-tail", "first in, first out, until the queue is full";
     Ecn => ecn, "ecn", "drop-tail that marks between two depths (RED's slope, DCTCP's step)";
+    Trim => trim, "trim", "marks likewise, and cuts packets beyond a third depth to their headers (Ultra Ethernet, NDP)";
 }
 
 /// A [`QueueConfig`] as times at one rate.
@@ -110,6 +119,7 @@ pub(crate) struct Thresholds {
     ecn_max: SimSpan,
     /// The probability in units of 2^-32.
     ecn_probability: u64,
+    trim: SimSpan,
 }
 
 impl Thresholds {
@@ -124,6 +134,7 @@ impl Thresholds {
             ecn_min: reference.span(config.ecn_min.0),
             ecn_max: reference.span(config.ecn_max.0),
             ecn_probability,
+            trim: reference.span(config.trim.threshold.0),
         }
     }
 }
@@ -151,6 +162,15 @@ mod tests {
             assert_ne!(queue.admit(pace.span(9_000), packet, &mut rng), Admission::Refuse);
             assert_eq!(queue.admit(pace.span(9_001), packet, &mut rng), Admission::Refuse);
         }
+    }
+
+    #[test]
+    fn trimming_begins_beyond_its_threshold_in_proportion_to_the_rate() {
+        let trim = TrimConfig { threshold: ByteCount(50_000), ..TrimConfig::default() };
+        let (queue, pace) = build(Kind::Trim, &QueueConfig { trim, ..QueueConfig::default() });
+        let admit = |waiting| queue.admit(pace.span(waiting), pace.span(1_000), &mut Seed(1).rng());
+        // 50 KB at 100 Gb/s is 200 KB at 400.
+        assert_eq!([admit(199_000), admit(199_001)], [Admission::Accept, Admission::Trim]);
     }
 
     #[test]

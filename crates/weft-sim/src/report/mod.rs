@@ -89,8 +89,16 @@ pub struct NetworkReport {
     pub forged: u64,
     /// Packets with a congestion mark.
     pub marked: u64,
+    /// Packets that switches cut to their headers, where they trim.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub trimmed: u64,
     /// Packets lost, by reason.
     pub lost: BTreeMap<&'static str, u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The counters of the transport, and shares of them.

@@ -266,6 +266,7 @@ impl Scenario {
             let message = format!("fast_forward is {threshold}, expected above 0 and below 1");
             return Err(ScenarioError::section("run", message, text));
         }
+        self.check_trimming(text)?;
         self.check_pcie().map_err(|error| ScenarioError::section("pcie", error, text))?;
         self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;
         self.check_overlay().map_err(|error| ScenarioError::section("overlay", error, text))?;
@@ -281,6 +282,16 @@ impl Scenario {
             workload.check().map_err(|error| ScenarioError::workload(index, kind, &error, text))?;
         }
         Ok(self)
+    }
+
+    fn check_trimming(&self, text: &str) -> Result<(), ScenarioError> {
+        if self.queue.kind != crate::queue::Kind::Trim {
+            return Ok(());
+        }
+        if self.port.kind == crate::port::Kind::Fifo {
+            return Err(ScenarioError::section("queue", PortError::CannotTrim, text));
+        }
+        self.queue.trim.check().map_err(|why| ScenarioError::section("queue", why, text))
     }
 
     fn check_source_ports(&self) -> Result<(), &'static str> {

@@ -2,7 +2,7 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{
-    Arrival, ConnectionId, Departure, Payload, Placement, PrefetchStage, Verdict,
+    Arrival, ConnectionId, Departure, Payload, Placement, PrefetchStage, TrimmedAt, Verdict,
 };
 use weft_units::{Duration, prefetch, prefetch_all};
 use weft_wire::Packet;
@@ -112,6 +112,7 @@ impl Network {
         }
         match slot.integrity {
             Integrity::Sound => {}
+            Integrity::Trimmed(at) => return self.arrive_trimmed(hop, at),
             Integrity::BadChecksum => return self.fabric.lose(hop.packet(), Loss::BadChecksum),
             Integrity::Malformed => return self.fabric.lose(hop.packet(), Loss::Malformed),
         }
@@ -145,6 +146,28 @@ impl Network {
                     .expect("the engine requested it just now");
             }
         }
+        self.service(hop.node());
+    }
+
+    /// Handles the arrival of headers whose payload a switch cut off. Where hosts encrypt, headers alone prove nothing
+    /// and are dropped; channels of a stack find the loss as any other.
+    #[cold]
+    fn arrive_trimmed(&mut self, hop: Hop, at: TrimmedAt) {
+        let slot = self.fabric.packets.get(hop.packet());
+        let host = &mut self.hosts[hop.node().index()];
+        let (true, Packet::Data(header, _)) = (host.stack.is_none(), &slot.packet) else {
+            return self.fabric.lose(hop.packet(), Loss::Malformed);
+        };
+        self.fabric.counters.delivered += 1;
+        let now = self.now.engine_clock();
+        let arrival = Arrival {
+            from: nic::address_on(slot.source, slot.source_port),
+            received_at: now,
+            congestion_experienced: hop.ecn() == Ecn::CongestionExperienced,
+            hops: hop.switches(),
+        };
+        host.endpoint.handle_trimmed(now, &arrival, header, at);
+        self.fabric.packets.remove(hop.packet());
         self.service(hop.node());
     }
 

@@ -47,6 +47,7 @@ pub(super) const SCENARIO: &[Section<'_>] = &[
     Section { title: "`[forwarding.adaptive]`", file: "crates/weft-sim/src/switch/adaptive.rs", structure: "Config", path: &["forwarding", "adaptive"] },
     Section { title: "`[forwarding.conweave]`", file: "crates/weft-sim/src/switch/conweave/mod.rs", structure: "Config", path: &["forwarding", "conweave"] },
     Section { title: "`[queue]`", file: "crates/weft-sim/src/queue/mod.rs", structure: "QueueConfig", path: &["queue"] },
+    Section { title: "`[queue.trim]`", file: "crates/weft-sim/src/queue/trim.rs", structure: "TrimConfig", path: &["queue", "trim"] },
     Section { title: "`[buffer]`", file: "crates/weft-sim/src/switch/buffer.rs", structure: "BufferConfig", path: &["buffer"] },
     Section { title: "`[port]`", file: "crates/weft-sim/src/port/mod.rs", structure: "PortConfig", path: &["port"] },
     Section { title: "`[pfc]`", file: "crates/weft-sim/src/port/pfc.rs", structure: "PfcConfig", path: &["pfc"] },

@@ -1,0 +1,91 @@
+//! Ultra Ethernet's transport over switches that trim packets: NSCC and REPS, compared with the completion times that
+//! uet-htsim's own validation expects (`validate_uec_sender.txt`: 100 Gb/s, three tiers). Deterministic.
+
+use std::path::Path;
+
+use weft_sim::{Report, Scenario, run};
+use weft_units::Seed;
+
+/// Returns the report of a workload among `hosts` hosts at 100 Gb/s, with the transport and the switches of
+/// `scenarios/uec-incast.toml`.
+fn run_with(hosts: u32, workload: &str, changes: &str) -> Report {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let text = std::fs::read_to_string(folder.join("uec-incast.toml")).unwrap();
+    let end = text.find("[[workload]]").unwrap();
+    let text = text[..end]
+        .replace("hosts = 1024", &format!("hosts = {hosts}"))
+        .replace("200Gbps", "100Gbps");
+    let text = match changes.split_once(" -> ") {
+        Some((from, to)) => text.replace(from, to),
+        None => text,
+    };
+    let scenario = Scenario::parse(&format!("{text}[[workload]]\n{workload}"), &folder).unwrap();
+    let report = run(&scenario, Seed(1)).unwrap();
+    assert!(report.finished, "{workload}");
+    report
+}
+
+#[test]
+fn an_incast_of_15_takes_its_fair_share_and_no_timeout() {
+    let workload = "kind = \"incast\"\nreceiver = 15\nsize = \"2MB\"";
+    let report = run_with(16, workload, "");
+    let fct = &report.workloads[0].flows.fct_us;
+    // 15 x 2 MB at 100 Gb/s are 2,400 us without headers; uet-htsim's validation expects 2,550.
+    assert!((2_400.0..2_550.0 * 1.05).contains(&fct.max), "{} us", fct.max);
+    let counters = &report.transport.counters;
+    assert!(report.network.trimmed > 100, "{}", report.network.trimmed);
+    assert_eq!(counters.timeout_retransmits, 0, "trimmed packets are answered at once");
+    assert_eq!(counters.nacks_received, report.network.trimmed);
+    assert_eq!(report.network.lost["queue_full"], 0);
+}
+
+#[test]
+fn without_trimming_the_same_incast_waits_for_timeouts() {
+    let workload = "kind = \"incast\"\nreceiver = 15\nsize = \"2MB\"";
+    let report = run_with(16, workload, "kind = \"trim\" -> kind = \"ecn\"\nlimit = \"150KB\"");
+    assert!(report.network.lost["queue_full"] > 0 && report.network.trimmed == 0);
+    assert!(report.transport.counters.timeout_retransmits > 0);
+}
+
+#[test]
+fn a_permutation_of_16_is_as_fast_as_in_uet_htsim() {
+    let report = run_with(16, "kind = \"permutation\"\nsize = \"2MB\"", "");
+    let fct = &report.workloads[0].flows.fct_us;
+    assert!(fct.max <= 210.0 * 1.05, "{} us", fct.max);
+}
+
+/// Returns the report of a scenario as it is.
+fn run_scenario(name: &str) -> Report {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    let report = run(&Scenario::parse(&text, &folder).unwrap(), Seed(1)).unwrap();
+    let fct = &report.workloads[0].flows.fct_us;
+    let (trimmed, timeouts) =
+        (report.network.trimmed, report.transport.counters.timeout_retransmits);
+    println!("{name}: {fct:?}, {trimmed} trimmed, {timeouts} timeouts");
+    assert!(report.finished, "{name}");
+    report
+}
+
+#[test]
+fn a_permutation_of_128_is_as_fast_as_in_uet_htsim() {
+    let fct = run_scenario("uec-permutation.toml").workloads.swap_remove(0).flows.fct_us;
+    // uet-htsim with oblivious spraying: 200 us on the mean, 232.3 at worst.
+    assert!(fct.mean <= 1.05 * 200.0 && fct.max <= 1.05 * 232.3, "{fct:?}");
+}
+
+#[test]
+fn an_incast_of_1023_short_flows_takes_115_percent_of_its_share() {
+    let report = run_scenario("uec-incast.toml");
+    // 1,023 x 100 KB at 200 Gb/s are 4,092 us.
+    let worst = report.workloads[0].flows.fct_us.max / 4_092.0;
+    assert!((1.0..1.15).contains(&worst), "{worst} of the fair share");
+}
+
+#[test]
+fn trimming_needs_ports_that_hold_queues() {
+    let text = "topology = { kind = \"leaf-spine\" }\nqueue = { kind = \"trim\" }\n\
+                [[workload]]\nkind = \"incast\"\n";
+    let error = Scenario::parse(text, Path::new("")).unwrap_err().to_string();
+    assert!(error.contains("port.kind is \"fifo\", expected \"priority\""), "{error}");
+}
