@@ -11,8 +11,12 @@ mod field {
     pub(super) const VERSION: Field = Field::new("Version", 8, 4, "protocol version");
     pub(super) const CC_TYPE: Field =
         Field::new("CC Type", 12, 4, "congestion control in use, by its number in the registry");
-    pub(super) const SE: Field =
-        Field::new("se", 16, 1, "answers a special packet (keepalive, path probe)");
+    pub(super) const SE: Field = Field::new(
+        "se",
+        16,
+        1,
+        "answers a special packet (keepalive, path probe) or a trimmed one",
+    );
     pub(super) const PATH_ID: Field =
         Field::new("Path ID", 17, 3, "low three bits of the index of the echoed packet's path");
     pub(super) const HOP_COUNT: Field =
@@ -101,7 +105,7 @@ pub(crate) const ACK_TYPES: &[Number] = &[
     Number {
         value: 3,
         name: "trimmed",
-        meaning: "a switch cut the echoed packet to its headers: requests its retransmission",
+        meaning: "with se: a switch cut the echoed packet to its headers: requests its retransmission",
     },
     Number {
         value: 4,
@@ -214,7 +218,8 @@ pub struct AckHeader {
     pub version: U4,
     /// The congestion control in use, by its number in the registry.
     pub cc_type: U4,
-    /// `se`: `true` if the ACK answers a special packet (keepalive, path probe).
+    /// `se`: `true` if the ACK answers a special packet (keepalive, path probe) or a trimmed one, and acknowledges
+    /// nothing.
     pub special: bool,
     /// Low three bits of the index of the echoed packet's path.
     pub path_id: U3,
@@ -257,7 +262,7 @@ pub enum AckType {
     Duplicate,
     /// The echoed packet is too far ahead of `psn_base`: requests the missing packets.
     Nack,
-    /// A switch cut the echoed packet to its headers, which alone arrived: requests its retransmission (Ultra Ethernet
+    /// With `special`: a switch cut the echoed packet to its headers, which alone arrived: requests its retransmission (Ultra Ethernet
     /// 1.0.3, section 4.1: TRIMMED).
     Trimmed,
     /// The same, where the last switch cut it, so that other paths are no better (TRIMMED_LASTHOP).

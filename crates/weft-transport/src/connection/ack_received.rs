@@ -101,15 +101,10 @@ impl Connection {
         shared.stats.acks_received += 1;
         let newest = sender.is_newest(now, ack);
         let newly_acked = sender.acknowledge(now, arrival, ack, shared);
-        let trimmed = is_trimmed(ack);
-        if trimmed {
-            sender.on_trimmed(now, ack, shared);
-        }
         while let Some(message) = sender.send_queue.pop_done(sender.base) {
             shared.events.push_back(Event::Acked { connection: id, token: message.token });
         }
-        let is_answer = trimmed || ack.ack_type == AckType::Duplicate;
-        if !newest && newly_acked.packets == 0 && !is_answer {
+        if !newest && newly_acked.packets == 0 && ack.ack_type != AckType::Duplicate {
             return Err(DropReason::StaleAck);
         }
         sender.waiting_since = now;
@@ -199,10 +194,6 @@ impl Sender {
         ack: &AckHeader,
         newly_acked: &mut NewlyAcked,
     ) {
-        if is_trimmed(ack) {
-            // Headers alone overtake the queue, so their round trip is none.
-            return;
-        }
         let Some(&packet) = self.packet(ack.psn) else { return };
         let sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
         let of_last = packet.sent_at == ack.timestamp_echo;
@@ -398,12 +389,6 @@ impl Sender {
             }
         }
     }
-}
-
-/// Returns `true` if a switch cut the echoed packet to its headers.
-#[inline]
-fn is_trimmed(ack: &AckHeader) -> bool {
-    matches!(ack.ack_type, AckType::Trimmed | AckType::TrimmedLastHop)
 }
 
 /// Returns the first packet that the bitmap of an ACK describes.

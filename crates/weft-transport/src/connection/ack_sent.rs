@@ -42,7 +42,7 @@ impl AckState {
     /// Returns `true` if an ACK must be sent now.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.due || self.sweep > 0 || self.answer.is_some() || self.trimmed.is_some()
+        self.due || self.sweep > 0 || self.answer.is_some()
     }
 }
 
@@ -82,14 +82,12 @@ impl Connection {
             return self.poll_probe_answer(now, shared);
         }
         let acks = &mut self.receiver.acks;
-        let answer = acks.answer.take().or_else(|| acks.next_trimmed());
-        let answers_trimmed =
-            matches!(answer, Some((_, AckType::Trimmed | AckType::TrimmedLastHop)));
+        let answer = acks.answer.take();
         let answers_duplicate = matches!(answer, Some((_, AckType::Duplicate)));
         let (echo, ack_type) = answer.or_else(|| acks.next_echo())?;
         if answers_duplicate {
             acks.follow_up(echo);
-        } else if !answers_trimmed {
+        } else {
             acks.echoed = true;
             acks.placed = 0;
             acks.at_once = false;
@@ -99,12 +97,12 @@ impl Connection {
         self.last_sent_at = now;
         let block = match ack_type {
             AckType::Duplicate if answers_duplicate => self.receiver.block_of(echo.psn),
-            AckType::Nack | AckType::Trimmed | AckType::TrimmedLastHop => 0,
+            AckType::Nack => 0,
             _ => self.receiver.next_block(echo.psn),
         };
         if self.receiver.acks.owes_sweep {
             self.timers.arm(Timer::DelayedAck, now + shared.config.ack_delay);
-        } else if !answers_duplicate && !answers_trimmed && ack_type != AckType::Nack {
+        } else if !answers_duplicate && ack_type != AckType::Nack {
             self.timers.disarm(Timer::DelayedAck);
         }
         let bitmap = self.receiver.describe(block);

@@ -1,8 +1,4 @@
-//! The state from which a receiver writes its next ACK. `ack_sent.rs` schedules ACKs, `nack.rs` NACKs, `trimmed.rs` the
-//! answers to trimmed packets.
-
-use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+//! The state from which a receiver writes its next ACK. `ack_sent.rs` schedules ACKs, `nack.rs` NACKs.
 
 use weft_units::Instant;
 use weft_wire::{AckType, U3};
@@ -46,8 +42,6 @@ pub(crate) struct AckState {
     pub(super) echo_is_duplicate: bool,
     /// A packet to be answered at once: a duplicate, or one that arrived too early.
     pub(super) answer: Option<(Echo, AckType)>,
-    /// Trimmed packets to be answered at once; `None` if there are none.
-    pub(super) trimmed: Option<Box<VecDeque<(Echo, AckType)>>>,
     /// The last NACK.
     pub(super) nacked: Nacked,
     /// Number of packets placed since the last ACK.
@@ -76,7 +70,6 @@ impl AckState {
             echoed: false,
             echo_is_duplicate: false,
             answer: None,
-            trimmed: None,
             nacked: Nacked::NONE,
             placed: 0,
             at_once: false,

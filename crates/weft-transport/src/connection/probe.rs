@@ -1,9 +1,10 @@
-//! Probes and keepalives: special data packets without a place in the sequence, and the ACKs that answer them.
+//! Probes and keepalives: special data packets without a place in the sequence, and the ACKs that answer them. Trimmed
+//! packets are answered likewise (`trimmed.rs`).
 
 use alloc::collections::VecDeque;
 
 use weft_units::{Duration, Instant};
-use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
+use weft_wire::{AckHeader, AckType, DataHeader, Packet, U3, U4};
 
 use super::ack_received::Delays;
 use super::ack_sent::reverse_path;
@@ -13,7 +14,7 @@ use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
 use crate::{Arrival, DropReason, Event};
 
-/// Maximum number of queued answers; further probes are not answered.
+/// Maximum number of queued answers to probes; further probes are not answered.
 const MAX_ANSWERS: usize = 64;
 
 /// Maximum number of idle paths probed at a time, so that 128 of them do not make a burst.
@@ -27,26 +28,39 @@ const PACKETS_PER_IDLE_PROBE: u32 = 16;
 /// The sequence number of a keepalive, which measures no path; a probe carries its path in this field.
 const KEEPALIVE: u32 = u32::MAX;
 
-/// A probe to answer.
+/// A probe, or a trimmed packet, to answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedProbe {
     psn: u32,
     path_id: U3,
+    ack_type: AckType,
     timestamp: u32,
     received_at: Instant,
     hops: u8,
 }
 
-/// The probes of the peer that wait for their answers.
+/// The probes and trimmed packets of the peer that wait for their answers.
 pub(crate) type ReceivedProbes = VecDeque<ReceivedProbe>;
 
 impl Connection {
     /// Queues an answer to the peer's probe or keepalive.
     pub(crate) fn handle_probe(&mut self, arrival: &Arrival, header: &DataHeader) {
-        if self.received_probes.len() < MAX_ANSWERS {
+        self.queue_answer(arrival, header, AckType::Plain, MAX_ANSWERS);
+    }
+
+    /// Queues an answer of this type, unless `max` of them wait.
+    pub(super) fn queue_answer(
+        &mut self,
+        arrival: &Arrival,
+        header: &DataHeader,
+        ack_type: AckType,
+        max: usize,
+    ) {
+        if self.received_probes.len() < max {
             self.received_probes.push_back(ReceivedProbe {
                 psn: header.psn,
                 path_id: header.path_id,
+                ack_type,
                 timestamp: header.timestamp,
                 received_at: arrival.received_at,
                 hops: arrival.hops,
@@ -62,7 +76,7 @@ impl Connection {
         shared: &mut Shared,
     ) -> Option<(PathId, AckHeader)> {
         let probe = self.received_probes.pop_front()?;
-        if probe.psn != KEEPALIVE {
+        if probe.ack_type == AckType::Plain && probe.psn != KEEPALIVE {
             shared.stats.probe_bytes += AckHeader::LEN as u64;
         }
         Some(self.answer(&probe, now, shared))
@@ -78,6 +92,7 @@ impl Connection {
             special: true,
             path_id: probe.path_id,
             hop_count: U4::truncate(probe.hops.into()),
+            ack_type: probe.ack_type,
             psn: probe.psn,
             timestamp: now.to_wire(),
             timestamp_echo: probe.timestamp,
@@ -172,12 +187,12 @@ impl Connection {
         }
     }
 
-    /// Processes the answer to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
+    /// Processes the answer to a trimmed packet, or to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
     /// has not yet answered for long enough.
     ///
     /// # Errors
     /// [`DropReason::AckOfUnsent`] if there is no such path, [`DropReason::StaleAck`] if it answers no outstanding
-    /// probe.
+    /// probe and no packet in flight.
     pub(crate) fn handle_probe_answer(
         &mut self,
         now: Instant,
@@ -185,6 +200,9 @@ impl Connection {
         ack: &AckHeader,
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
+        if matches!(ack.ack_type, AckType::Trimmed | AckType::TrimmedLastHop) {
+            return self.handle_trimmed_answer(now, ack, shared);
+        }
         if ack.psn == KEEPALIVE {
             return Ok(());
         }

@@ -101,19 +101,21 @@ fn headers_of_a_packet_that_arrived_are_not_answered() {
 }
 
 #[test]
-fn the_answer_names_the_last_hop() {
+fn the_answer_names_the_last_hop_and_acknowledges_nothing() {
     let (mut pair, [id, _]) = Pair::joined(&config());
     let types = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&types);
     pair.rule = Box::new(move |on_link| match on_link.packet {
         Packet::Data(header, _) if !header.retransmitted => Fate::Trim(TrimmedAt::LastHop),
         Packet::Ack(ack) => {
-            seen.borrow_mut().push(ack.ack_type);
+            let acknowledges = !ack.special || ack.bitmap.last().is_some();
+            seen.borrow_mut().push((ack.ack_type, acknowledges));
             Fate::Pass
         }
         _ => Fate::Pass,
     });
     pair.submit(0, id, 1, 1_000);
     pair.run_until(ONE_WAY * 4, |pair| pair.acked_tokens(0) == [1]);
-    assert_eq!(*types.borrow(), [AckType::TrimmedLastHop, AckType::Plain]);
+    let expected = [(AckType::TrimmedLastHop, false), (AckType::Plain, true)];
+    assert_eq!(*types.borrow(), expected);
 }
