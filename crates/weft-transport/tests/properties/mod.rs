@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use weft_transport::{
     Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Placement, Secret, Transmit,
-    TransportConfig, Verdict, congestion, path,
+    TransportConfig, TrimmedAt, Verdict, congestion, path,
 };
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupKind};
@@ -220,6 +220,12 @@ impl Scene {
             congestion_experienced: flags & 64 != 0,
             hops: flags,
         };
+        if let Packet::Data(header, _) = packet
+            && flags & 16 != 0
+        {
+            let at = if flags & 1 == 0 { TrimmedAt::Fabric } else { TrimmedAt::LastHop };
+            return self.ends[VICTIM].handle_trimmed(self.now, &arrival, header, at);
+        }
         let verdict = self.ends[VICTIM].handle_packet(self.now, &arrival, packet, len);
         if let Verdict::Place(placement) = verdict {
             let end = u64::from(placement.offset) + u64::from(placement.len);

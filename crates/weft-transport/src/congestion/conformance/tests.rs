@@ -169,6 +169,21 @@ fn losses_in_every_round_trip_shrink_the_window() {
 }
 
 #[test]
+fn trimmed_packets_in_every_round_trip_shrink_the_window() {
+    for kind in reacting() {
+        let mut it = Loop::new(kind);
+        (0..100).for_each(|_| it.round_trip(0, BASE));
+        let before = it.window();
+        for _ in 0..20 {
+            it.round_trip(0, BASE);
+            let trimmed = it.window() / PACKET / 4 + 1;
+            (0..trimmed).for_each(|_| it.controller.on_trimmed(it.now));
+        }
+        assert!(it.window() < before / 2, "{kind}: from {before} to {}", it.window());
+    }
+}
+
+#[test]
 fn timeouts_in_a_silent_network_leave_one_packet_in_a_round_trip() {
     for kind in reacting() {
         let mut it = Loop::of(kind);
