@@ -119,7 +119,7 @@ fn traffic_without_units_is_refused_with_the_reason() {
     let text = format!("{FABRIC}{}{background}", DENSE.replace("scale = 1.0", "scale = 10.0"));
     let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
     assert_eq!(summary(&fast).skipped_us, 0.0);
-    assert!(summary(&fast).refused.keys().eq([&Refusal::NoUnits.text()]), "{fast:?}");
+    assert!(summary(&fast).refused.contains_key(Refusal::NoUnits.text()), "{:?}", summary(&fast));
     let end = Comparison::new(&exact, &fast).end;
     assert!(end.abs() < 0.01, "{end}");
 }

@@ -4,7 +4,7 @@ use weft_plan::collective::Step;
 
 use super::exchange::{Exchange, Peers};
 use super::job::{Job, small};
-use super::program::{LANES, Op};
+use super::op::{LANES, Op};
 use super::rank::{BACKWARD, FORWARD};
 use crate::world::Session;
 

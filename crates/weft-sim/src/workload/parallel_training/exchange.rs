@@ -3,11 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use weft_plan::collective::{Collective, Schedule, Selection, all_reduce_ring};
+use weft_plan::collective::{Collective, Schedule, Selection, Step, all_reduce_ring};
 
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
-use super::skipping::rounds_from;
 use crate::workload::WorkloadError;
 
 /// Maximum number of ranks of a group: a schedule has a step for every pair of ranks.
@@ -243,4 +242,37 @@ impl Planner {
 )]
 fn scaled(bytes: u64, factor: f64) -> u64 {
     (bytes as f64 * factor).ceil() as u64
+}
+
+/// Returns the first step from which on each step has the peer of the one before the last: a ring's rounds. `None` if
+/// there is no round.
+fn rounds_from(schedule: &Schedule) -> Option<usize> {
+    let peer = |step: &Step| match *step {
+        Step::Send { to, .. } => Some((true, to)),
+        Step::Receive { from, .. } | Step::Reduce { from, .. } => Some((false, from)),
+        Step::Copy { .. } => None,
+    };
+    let first = |steps: &Vec<Step>| {
+        let repeats = |step: usize| {
+            peer(&steps[step]).is_some() && peer(&steps[step]) == peer(&steps[step + 2])
+        };
+        let rounds = steps.len().checked_sub(2)?;
+        let from = (0..rounds).rev().take_while(|&step| repeats(step)).last()?;
+        Some(from)
+    };
+    schedule.steps.iter().map(first).try_fold(0, |latest, first| Some(latest.max(first?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_plan::collective::{all_gather_ring, all_to_all};
+
+    use super::*;
+
+    #[test]
+    fn a_ring_has_rounds_and_an_all_to_all_has_none() {
+        let order: Vec<usize> = (0..6).collect();
+        assert_eq!(rounds_from(&all_gather_ring(&order)), Some(0));
+        assert_eq!(rounds_from(&all_to_all(6)), None);
+    }
 }

@@ -9,10 +9,10 @@ use weft_plan::collective::Step;
 
 use super::Config;
 use super::exchange::{Parallelism, Peers, Phase};
-use super::program::{LANES, Op, Plan};
+use super::op::{LANES, Op};
+use super::program::Plan;
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
-use super::skipping::{Skipping, track_of};
-use super::track::Tally;
+use super::track::{Skipping, Tally, track_of};
 use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
@@ -62,7 +62,8 @@ enum Action {
 
 impl Job {
     pub(super) fn new(config: Config, plan: Plan, ranks: Vec<Rank>) -> Self {
-        let mut job = Self {
+        Self {
+            skipping: Skipping::new(&plan, config.slices),
             config,
             plan,
             ranks,
@@ -71,16 +72,13 @@ impl Job {
             latest: SimTime::EPOCH,
             busy: 0,
             bytes: 0,
-            skipping: Skipping::default(),
             finished: Vec::new(),
             sent: 0,
             acknowledged: 0,
             broken: false,
             #[cfg(test)]
             log: Vec::new(),
-        };
-        job.skipping = Skipping::new(&job);
-        job
+        }
     }
 
     pub(super) fn count(&self) -> u32 {

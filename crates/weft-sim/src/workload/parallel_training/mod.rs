@@ -22,6 +22,7 @@ mod exchange;
 mod grid;
 mod job;
 mod model;
+mod op;
 mod placement;
 mod program;
 mod rank;

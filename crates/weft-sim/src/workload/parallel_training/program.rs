@@ -10,25 +10,10 @@
 use super::exchange::{Exchange, Exchanges, Planner};
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
+use super::op::{LANES, Op};
 use super::repeats::Repeats;
 use crate::time::SimSpan;
 use crate::workload::WorkloadError;
-
-/// Number of lanes: computation, reduction, gathering.
-pub(super) const LANES: usize = 3;
-
-/// A rank's operation in a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
-    /// Computes for this time.
-    Compute(SimSpan),
-    /// Takes part in an exchange, given by its index in [`Plan::exchanges`].
-    Exchange(usize),
-    /// Sets a record that other lanes can wait for.
-    Record(usize),
-    /// Waits until another lane has set a record.
-    Await(usize),
-}
 
 /// The work of all ranks of a job in an iteration.
 #[derive(Debug)]

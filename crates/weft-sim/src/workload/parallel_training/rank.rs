@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_topo::NodeId;
 
-use super::program::LANES;
+use super::op::LANES;
 use crate::time::SimTime;
 
 /// A message's destination at its receiver, which counts arrivals for each.

@@ -3,7 +3,7 @@
 //! Where a program repeats, a rank that advances by whole periods finds the same operations ahead, so a state of the
 //! job stays valid: messages in flight name lanes and groups, not operations.
 
-use super::program::Op;
+use super::op::Op;
 
 /// The repetitions of one lane with one period.
 #[derive(Debug)]

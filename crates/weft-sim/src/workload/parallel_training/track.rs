@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::grid::Grid;
+use super::op::LANES;
+use super::program::Plan;
 use crate::fast_forward::{Criterion, INTERVALS, Pace, Refusal};
 use crate::time::{SimSpan, SimTime};
 
@@ -160,5 +163,119 @@ impl Track {
         for tally in &mut level.tallies {
             *tally = tally.with(more, add);
         }
+    }
+}
+
+/// The state of fast-forward of a job.
+#[derive(Debug)]
+pub(super) struct Skipping {
+    /// The first lane of all stages, then the other lanes of each stage.
+    pub tracks: Vec<Track>,
+    pub iterations: Pace,
+    /// Number of iterations that were skipped.
+    pub skipped_iterations: u64,
+    /// The bytes of the latest complete iteration.
+    pub iteration_bytes: u64,
+}
+
+/// The ranks that advance together in a lane: all of them in the first, whose exchanges connect them; in the others those
+/// that have the same part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Members {
+    pub lane: usize,
+    pub first: u32,
+    distance: u32,
+    count: u32,
+}
+
+impl Members {
+    /// Returns the members of a track.
+    pub(super) fn of(track: usize, grid: Grid) -> Self {
+        let groups = grid.tensor * grid.pipeline;
+        let Some(index) = track.checked_sub(1) else {
+            let count = grid.stage_size() * grid.pipeline;
+            return Self { lane: 0, first: 0, distance: 1, count };
+        };
+        let lane = 1 + index / groups as usize;
+        let group = u32::try_from(index % groups as usize).expect("fewer groups than ranks");
+        let first = group / grid.tensor * grid.stage_size() + group % grid.tensor;
+        Self { lane, first, distance: grid.tensor, count: grid.data }
+    }
+
+    /// Returns the members.
+    pub(super) fn ranks(self) -> impl Iterator<Item = u32> {
+        (0..self.count).map(move |index| self.first + index * self.distance)
+    }
+
+    /// Returns the number of tracks of a job.
+    const fn tracks(grid: Grid) -> usize {
+        1 + (LANES - 1) * (grid.tensor * grid.pipeline) as usize
+    }
+}
+
+/// Returns the index of the track of a rank's lane.
+pub(super) const fn track_of(rank: u32, lane: usize, grid: Grid) -> usize {
+    match lane {
+        0 => 0,
+        lane => {
+            let group = grid.stage(rank) * grid.tensor + rank % grid.tensor;
+            1 + (lane - 1) * (grid.tensor * grid.pipeline) as usize + group as usize
+        }
+    }
+}
+
+impl Skipping {
+    /// Returns the state before the first iteration.
+    pub(super) fn new(plan: &Plan, slices: u32) -> Self {
+        let grid = plan.grid;
+        let tracks = (0..Members::tracks(grid)).map(|track| {
+            let members = Members::of(track, grid);
+            let levels = plan.repeats[grid.stage(members.first) as usize][members.lane].len();
+            let mut operations = vec![0; levels];
+            for rank in members.ranks() {
+                let levels = &plan.repeats[grid.stage(rank) as usize][members.lane];
+                for (count, level) in operations.iter_mut().zip(levels) {
+                    *count += level.period as u64;
+                }
+            }
+            Track::new(&operations, u64::from(members.count) * u64::from(slices))
+        });
+        Self {
+            tracks: tracks.collect(),
+            iterations: Pace::new(1),
+            skipped_iterations: 0,
+            iteration_bytes: 0,
+        }
+    }
+
+    /// Begins an iteration.
+    pub(super) fn begin(&mut self, now: SimTime) {
+        self.tracks.iter_mut().for_each(Track::begin);
+        if self.iterations.is_empty() {
+            self.iterations.count_piece(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_is_a_member_of_the_track_of_its_lane() {
+        let grid = Grid { tensor: 2, pipeline: 3, data: 4, expert: 2 };
+        for lane in 0..LANES {
+            let mut members = vec![0; 24];
+            for rank in 0..24 {
+                let track = track_of(rank, lane, grid);
+                let of = Members::of(track, grid);
+                assert_eq!(of.lane, lane);
+                assert!(of.ranks().any(|member| member == rank), "{rank} in {of:?}");
+                members[track] += 1;
+            }
+            let per_track = if lane == 0 { 24 } else { 4 };
+            assert!(members.iter().all(|&count| count == 0 || count == per_track), "{members:?}");
+        }
+        assert_eq!(Members::tracks(grid), 13);
     }
 }
