@@ -30,7 +30,7 @@ impl Mailbox {
 
     fn push(&mut self, at: SimTime, event: Packed, packets: &mut PacketPool) {
         if let Some(hop) = event.hop() {
-            self.slots.push(*packets.get(hop.packet()));
+            self.slots.push(packets.get(hop.packet()));
             packets.remove(hop.packet());
         }
         self.events.push((at, event));
@@ -105,7 +105,7 @@ impl Events {
             let event = match event.hop() {
                 Some(hop) => {
                     let slot = slots.next().expect("each arrival has a packet");
-                    Packed(hop.copied(packets.insert(slot)).to_words())
+                    Packed(hop.copied(packets.insert(&slot)).to_words())
                 }
                 None => event,
             };
@@ -137,7 +137,7 @@ mod tests {
         // Far enough for the heap, and near enough for the calendar.
         for (number, picos) in [(7, 1 << 40), (8, 500)] {
             let slot = PacketSlot { source_port: number, ..PacketSlot::default() };
-            let hop = Hop::new(from.insert(slot), NodeId(0), NodeId(3), 0, 100);
+            let hop = Hop::new(from.insert(&slot), NodeId(0), NodeId(3), 0, 100);
             let arrival = Event::Arrive(hop.on(LinkId(5), NodeId(3), 0));
             sender.schedule(SimTime::from_picos(picos), arrival);
         }

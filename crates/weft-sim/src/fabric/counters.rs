@@ -78,6 +78,7 @@ impl std::ops::AddAssign for Counters {
             attacker_made,
             forged,
             marked,
+            trimmed,
         } = more;
         self.injected += injected;
         self.duplicated += duplicated;
@@ -88,5 +89,6 @@ impl std::ops::AddAssign for Counters {
         self.attacker_made += attacker_made;
         self.forged += forged;
         self.marked += marked;
+        self.trimmed += trimmed;
     }
 }

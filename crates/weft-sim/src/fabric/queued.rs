@@ -217,12 +217,13 @@ impl Fabric {
             return None;
         }
         let is_last = self.links[link.index()].to < self.hosts;
-        let slot = self.packets.get_mut(hop.packet());
+        let mut slot = self.packets.get(hop.packet());
         slot.payload_len = 0;
         if slot.integrity == Integrity::Sound {
             let at = if is_last { TrimmedAt::LastHop } else { TrimmedAt::Fabric };
             slot.integrity = Integrity::Trimmed(at);
         }
+        self.packets.set(hop.packet(), &slot);
         self.counters.trimmed += 1;
         Some(cut)
     }

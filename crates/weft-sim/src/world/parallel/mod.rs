@@ -56,6 +56,7 @@ impl World {
             (network.observer.is_some() || network.record.is_some(), "an observer follows it"),
             (config.stack.is_some(), "channels belong to a stack above the transport"),
             (config.pcie.is_some(), "hosts have a bus to their memory"),
+            (network.fast_forward.is_some(), "steady states are skipped"),
             (network.steering.is_some(), "a route controller reads samples of packets"),
             (fabric.holds_queues(), "ports hold queues"),
             (!fabric.forwards_by_hash(), "the switches' forwarding model keeps state"),

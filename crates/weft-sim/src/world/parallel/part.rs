@@ -61,6 +61,7 @@ impl Network {
             config: self.config.clone(),
             global_events: GlobalEvents::default(),
             steering: None,
+            fast_forward: None,
             notices: std::collections::VecDeque::new(),
             current_host: None,
             max_skew: self.max_skew,
