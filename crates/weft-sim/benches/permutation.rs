@@ -150,6 +150,7 @@ impl fmt::Display for Steps {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures the machine")]
 fn run(size: Size, kind: Kind, threads: NonZeroUsize) {
     let Size { hosts, tiers, gbps, .. } = size;
     let began = Instant::now();
