@@ -346,7 +346,7 @@ class Feedback(Protocol):
     """The network's answer to a packet."""
 
     @property
-    def kind(self) -> Literal["acked", "lost", "timed-out"]: ...
+    def kind(self) -> Literal["acked", "lost", "timed-out", "trimmed"]: ...
     @property
     def marked(self) -> bool:
         """`True` if the packet's ACK reported a congestion mark."""

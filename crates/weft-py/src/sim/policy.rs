@@ -79,6 +79,7 @@ impl PathPolicy for Policy {
             Feedback::Acked { marked, rtt } => ("acked", marked, rtt),
             Feedback::Lost => ("lost", false, None),
             Feedback::TimedOut => ("timed-out", false, None),
+            Feedback::Trimmed => ("trimmed", false, None),
         };
         let rtt_us = rtt.map(weft_units::Duration::as_micros_f64);
         self.call(|object| {

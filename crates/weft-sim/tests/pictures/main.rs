@@ -81,7 +81,8 @@ fn perfettos_trace_processor_finds_messages_pauses_faults_and_counters() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run.perfetto");
     let report = trace(&file);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pictures/trace.py");
-    let output = Command::new(python).arg(script).arg(&file).args([
+    let mut trace_processor = Command::new(python);
+    trace_processor.arg(script).arg(&file).args([
         "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
         "select s.ts, s.dur, extract_arg(s.arg_set_id, 'debug.bytes') as bytes, \
          extract_arg(s.arg_set_id, 'debug.acknowledged_ps') as end_ps from slice s \
@@ -90,7 +91,7 @@ fn perfettos_trace_processor_finds_messages_pauses_faults_and_counters() {
         "select name from slice where category = 'fault' order by ts",
         "select distinct t.name from counter_track t order by t.name",
     ]);
-    let output = output.output().unwrap();
+    let output = trace_processor.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -7,7 +7,8 @@ use super::workers;
 /// Options of concurrent runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Batch {
-    /// Runs at a time [default: one for each processor]
+    /// Threads: one for each run at a time [default: one for each processor]; `weft sim run` of one seed divides its
+    /// network among them [default: 1], with the same result for any number
     #[arg(long)]
     threads: Option<NonZeroUsize>,
     /// Replace a value for all, such as transport.mtu=1000 or workload.0.size=1MB; may be given again
@@ -21,6 +22,11 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn workers(&self) -> usize {
         workers(self.threads)
+    }
+
+    /// Returns the number of threads among which a single run is divided.
+    pub(crate) fn threads_of_run(&self) -> NonZeroUsize {
+        self.threads.unwrap_or(NonZeroUsize::MIN)
     }
 }
 

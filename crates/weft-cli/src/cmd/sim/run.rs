@@ -1,6 +1,7 @@
 //! `weft sim run`: runs a scenario.
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -10,7 +11,7 @@ use weft_sim::batch::Job;
 use weft_sim::capture::Capture;
 use weft_sim::memory::prefer_huge_pages;
 use weft_sim::timeline::Timeline;
-use weft_sim::{Report, RunError, Scenario, run_all, run_watched};
+use weft_sim::{Report, RunError, Scenario, run_all, run_on, run_watched};
 use weft_units::Seed;
 
 use super::batch::{Batch, Seeds};
@@ -58,7 +59,10 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     let began = Instant::now();
     let mut seeds: Vec<u64> = arguments.seeds.each().collect();
     let (mut reports, mut exports) = (vec![], vec![]);
-    if seeds.len() == 1 || arguments.exports() {
+    let is_divided = arguments.batch.threads_of_run() > NonZeroUsize::MIN;
+    if seeds.len() == 1 && is_divided && !arguments.exports() {
+        reports = vec![run_divided(&scenario, file, seeds.remove(0), arguments)?];
+    } else if seeds.len() == 1 || arguments.exports() {
         let (first, lines) = run_first(&scenario, file, &expanded, seeds.remove(0), arguments)?;
         (reports, exports) = (vec![first], lines);
     }
@@ -79,6 +83,18 @@ impl RunArgs {
     fn exports(&self) -> bool {
         self.html.is_some() || self.capture.is_some() || self.perfetto.perfetto.is_some()
     }
+}
+
+/// Runs one seed on several threads, if the scenario allows it.
+fn run_divided(scenario: &Scenario, file: &Path, seed: u64, arguments: &RunArgs) -> Result<Report> {
+    let bar = progress::counting_unless(arguments.batch.quiet, 1, &what(scenario));
+    let result = run_on(scenario, Seed(seed), arguments.batch.threads_of_run());
+    bar.finish_and_clear();
+    let (report, alone_because) = result.map_err(|error| in_scenario(file, error))?;
+    if let Some(reason) = alone_because {
+        eprintln!("weft: the run takes one thread: {reason}");
+    }
+    Ok(report)
 }
 
 /// Runs the first seed, and writes the files that show it; returns a line for each of them.
