@@ -59,6 +59,8 @@ names["ACK types"] = {
   [2] = "nack",
   [3] = "trimmed",
   [4] = "trimmed-last-hop",
+  [5] = "credit",
+  [6] = "credit-request",
 }
 names["RDMA operations"] = {
   [4] = "RC SEND",
@@ -168,7 +170,7 @@ header("ack", "ACK packet", 32, {
   { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "2" },
   { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
   { "cc_type", "CC Type", 1, 1, 4, 0xf, nil, "congestion control in use, by its number in the registry" },
-  { "se", "se", 2, 1, 1, 0x80, nil, "answers a special packet (keepalive, path probe) or a trimmed one" },
+  { "se", "se", 2, 1, 1, 0x80, nil, "answers a special packet (keepalive, path probe) or a trimmed one, or is about credit" },
   { "path_id", "Path ID", 2, 1, 3, 0x70, nil, "low three bits of the index of the echoed packet's path" },
   { "hop_count", "Hop Count", 2, 1, 4, 0xf, nil, "number of hops of the echoed packet, from its TTL" },
   { "ack_value", "ACK Value", 3, 1, 5, 0xf8, nil, "index of the block of 256 packets from PSN_base on that the bitmap describes" },

@@ -15,7 +15,7 @@ mod field {
         "se",
         16,
         1,
-        "answers a special packet (keepalive, path probe) or a trimmed one",
+        "answers a special packet (keepalive, path probe) or a trimmed one, or is about credit",
     );
     pub(super) const PATH_ID: Field =
         Field::new("Path ID", 17, 3, "low three bits of the index of the echoed packet's path");
@@ -111,6 +111,16 @@ pub(crate) const ACK_TYPES: &[Number] = &[
         value: 4,
         name: "trimmed-last-hop",
         meaning: "the same, at the port of the switch that leads to the receiver",
+    },
+    Number {
+        value: 5,
+        name: "credit",
+        meaning: "with se: PSN is the credit granted since the connection began, in 256 bytes, modulo 2^32",
+    },
+    Number {
+        value: 6,
+        name: "credit-request",
+        meaning: "with se: PSN is the credit wanted since the connection began, likewise; the sender of data sends it",
     },
 ];
 
@@ -218,8 +228,8 @@ pub struct AckHeader {
     pub version: U4,
     /// The congestion control in use, by its number in the registry.
     pub cc_type: U4,
-    /// `se`: `true` if the ACK answers a special packet (keepalive, path probe) or a trimmed one, and acknowledges
-    /// nothing.
+    /// `se`: `true` if the ACK acknowledges nothing: it answers a special packet (keepalive, path probe) or a trimmed one,
+    /// or is about credit.
     pub special: bool,
     /// Low three bits of the index of the echoed packet's path.
     pub path_id: U3,
@@ -267,6 +277,11 @@ pub enum AckType {
     Trimmed,
     /// The same, where the last switch cut it, so that other paths are no better (TRIMMED_LASTHOP).
     TrimmedLastHop,
+    /// With `special`: `psn` is the credit granted since the connection began, in units of 256 bytes modulo 2^32 (Ultra
+    /// Ethernet 1.0.3, section 3.6.14).
+    Credit,
+    /// With `special`: `psn` is the credit that the sender of data wants since the connection began, likewise.
+    CreditRequest,
     /// A number without a meaning in this version; treated as plain.
     Other(U3),
 }
@@ -376,6 +391,8 @@ impl AckType {
             Self::Nack => U3::truncate(2),
             Self::Trimmed => U3::truncate(3),
             Self::TrimmedLastHop => U3::truncate(4),
+            Self::Credit => U3::truncate(5),
+            Self::CreditRequest => U3::truncate(6),
             Self::Other(number) => number,
         }
     }
@@ -389,6 +406,8 @@ impl AckType {
             2 => Self::Nack,
             3 => Self::Trimmed,
             4 => Self::TrimmedLastHop,
+            5 => Self::Credit,
+            6 => Self::CreditRequest,
             _ => Self::Other(number),
         }
     }

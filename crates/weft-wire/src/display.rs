@@ -71,6 +71,8 @@ impl Display for AckHeader {
             AckType::Nack => f.write_str(" nack"),
             AckType::Trimmed => f.write_str(" trimmed"),
             AckType::TrimmedLastHop => f.write_str(" trimmed-last-hop"),
+            AckType::Credit => f.write_str(" credit"),
+            AckType::CreditRequest => f.write_str(" credit-request"),
             AckType::Other(number) => write!(f, " type {}", number.get()),
         }
     }

@@ -66,6 +66,15 @@ pub trait Congestion: Debug {
     /// Processes a packet's retransmission timeout. Called for each packet; many may time out at once.
     fn on_timeout(&mut self, now: Instant);
 
+    /// Processes credit of the receiver for `bytes` more; `in_flight` bytes are in flight.
+    fn on_credit(&mut self, _now: Instant, _bytes: u32, _in_flight: u32) {}
+
+    /// Returns the credit to request for `backlog` bytes that are not in flight, bytes; `None` if no credit is needed to
+    /// send.
+    fn wanted_credit(&self, _backlog: u32, _in_flight: u32) -> Option<u32> {
+        None
+    }
+
     /// Returns the bytes that may be in flight; `u32::MAX` if only the rate limits.
     fn window(&self) -> u32;
 
@@ -97,6 +106,7 @@ mod marked_fraction;
 mod mp_rdma;
 mod nscc;
 mod opening;
+mod rccc;
 mod scope;
 mod silence;
 mod stellar;
@@ -147,6 +157,7 @@ macro_rules! controls {
         MpRdma = 7 => mp_rdma, "mp-rdma", Connection, "one window that each ACK moves: up unless marked, down where its path is too slow (MP-RDMA; Lu et al., NSDI 2018)";
         Nscc = 8 => nscc, "nscc", Connection, "one window from marks and queueing delay together (NSCC; Ultra Ethernet 1.0.3, section 3.6.13)",
             nscc: NsccConfig, "For the `nscc` congestion control: its target, and whether switches trim.";
+        Rccc = 9 => rccc, "rccc", Connection, "credit that the receiver grants at the rate of its port (RCCC; Ultra Ethernet 1.0.3, section 3.6.14)";
     }} };
 }
 pub(crate) use controls;
@@ -207,6 +218,18 @@ macro_rules! congestion_controls {
                     Self::External(c) => c.on_trimmed(now),
                 }
             }
+            fn on_credit(&mut self, now: Instant, bytes: u32, in_flight: u32) {
+                match self {
+                    $(Self::$kind(c) => c.on_credit(now, bytes, in_flight),)+
+                    Self::External(c) => c.on_credit(now, bytes, in_flight),
+                }
+            }
+            fn wanted_credit(&self, backlog: u32, in_flight: u32) -> Option<u32> {
+                match self {
+                    $(Self::$kind(c) => c.wanted_credit(backlog, in_flight),)+
+                    Self::External(c) => c.wanted_credit(backlog, in_flight),
+                }
+            }
             fn on_timeout(&mut self, now: Instant) {
                 match self {
                     $(Self::$kind(c) => c.on_timeout(now),)+
@@ -242,3 +265,10 @@ macro_rules! congestion_controls {
 }
 
 controls!(congestion_controls!);
+
+impl Kind {
+    /// Returns `true` if the control sends by the receiver's credit.
+    pub(crate) const fn takes_credit(self) -> bool {
+        matches!(self, Self::Rccc)
+    }
+}

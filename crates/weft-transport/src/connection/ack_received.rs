@@ -3,6 +3,7 @@
 use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, U11};
 
+use super::credit::Credits;
 use super::in_flight::PacketState;
 use super::sender::{Counts, NewestAck, Sender, charge};
 use super::{Connection, Shared};
@@ -123,10 +124,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Arms the congestion timer for the controllers' next deadline.
+    /// Arms the congestion timer for the controllers' next deadline, or for the next grant of credit.
     pub(crate) fn arm_congestion(&mut self) {
         if let Some(at) = self.sender.as_deref().and_then(|sender| sender.controllers.timer()) {
-            self.timers.arm(Timer::Congestion, at);
+            let granted_at = self.credits.as_deref().and_then(Credits::grant_at);
+            self.timers.arm(Timer::Congestion, granted_at.map_or(at, |grant| grant.min(at)));
         }
     }
 }

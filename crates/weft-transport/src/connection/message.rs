@@ -75,6 +75,19 @@ impl SendQueue {
         self.segmented < self.messages.len()
     }
 
+    /// Returns the bytes that are not segmented; as soon as these are `most`, no more are counted.
+    pub(crate) fn unsent(&self, most: u32) -> u32 {
+        let mut sum = 0_u32;
+        for pending in self.messages.iter().skip(self.segmented) {
+            // An empty message needs a packet too.
+            sum = sum.saturating_add(pending.message.length.max(1));
+            if sum >= most {
+                break;
+            }
+        }
+        sum.saturating_sub(self.offset)
+    }
+
     /// Cuts the next segment of at most `mtu` bytes, which is sent as packet `psn`; `None` if there is none.
     #[inline]
     pub(crate) fn cut(&mut self, mtu: u16, psn: u32) -> Option<Segment> {
@@ -130,6 +143,19 @@ mod tests {
         let got: Vec<_> = cuts.iter().map(|s| (s.number, s.offset, s.len)).collect();
         assert_eq!(got, expected);
         assert!(!send_queue.has_segment());
+    }
+
+    #[test]
+    fn unsent_bytes_are_those_that_no_packet_has() {
+        let mut send_queue = SendQueue::new(0);
+        (1..=3).for_each(|token| send_queue.push(message(token, 2500)));
+        send_queue.push(message(4, 0));
+        assert_eq!(send_queue.unsent(u32::MAX), 7501);
+        send_queue.cut(1000, 1);
+        assert_eq!(send_queue.unsent(u32::MAX), 6501);
+        (2..5).for_each(|psn| assert!(send_queue.cut(1000, psn).is_some()));
+        assert_eq!(send_queue.unsent(u32::MAX), 4001);
+        assert_eq!(send_queue.unsent(1000), 1500, "the rest is not counted");
     }
 
     #[test]

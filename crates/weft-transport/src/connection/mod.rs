@@ -21,6 +21,7 @@ use crate::{
 mod ack_received;
 mod ack_sent;
 mod ack_state;
+mod credit;
 mod egress;
 mod idle;
 mod in_flight;
@@ -40,6 +41,7 @@ mod share;
 mod tail;
 mod trimmed;
 
+use credit::Credits;
 use idle::BUFFER_RELEASE_AFTER;
 use in_flight::SentPacket;
 pub(crate) use message::SendQueue;
@@ -66,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) requested: u32,
     pub(crate) accepted: u32,
     pub(crate) peer_paths: PeerPaths,
+    /// The time from which the next grant of credit may be sent.
+    pub(crate) next_grant_at: Instant,
     control_path_rng: Rng,
 }
 
@@ -81,6 +85,7 @@ impl Shared {
             requested: 0,
             accepted: 0,
             peer_paths: PeerPaths::default(),
+            next_grant_at: Instant::EPOCH,
             control_path_rng: seed.child("paths of control", 0).rng(),
         }
     }
@@ -155,6 +160,8 @@ pub(crate) struct Connection {
     receiver: Receiver,
     received_probes: ReceivedProbes,
     keepalive_due: bool,
+    /// The credits of both directions, if any were requested.
+    credits: Option<Box<Credits>>,
     /// A liveness check of the peer, for encrypted connections only. It is boxed because it exists for a few round
     /// trips.
     peer_check: Option<Box<PeerCheck>>,
@@ -211,6 +218,7 @@ impl Connection {
             receiver: Receiver::new(0),
             received_probes: ReceivedProbes::new(),
             keepalive_due: false,
+            credits: None,
             peer_check: None,
             unannounced: None,
             closing: None,
@@ -320,6 +328,10 @@ impl Connection {
             return Err(SubmitError::QueueFull { limit });
         }
         send_queue.push(message);
+        if shared.config.congestion.takes_credit() {
+            self.request_credit(now, shared);
+            self.arm_congestion();
+        }
         Ok(())
     }
 
@@ -376,7 +388,7 @@ impl Connection {
                         sender.on_pacing_timer(now);
                     }
                 }
-                Timer::Congestion => self.on_congestion_timer(now),
+                Timer::Congestion => self.on_congestion_timer(now, shared),
                 Timer::PathProbe => self.on_probe_timer(now, shared),
                 Timer::Handshake => self.on_handshake_timer(now, &shared.config),
                 Timer::Idle => self.on_idle_timer(now, shared),

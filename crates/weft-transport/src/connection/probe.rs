@@ -68,6 +68,15 @@ impl Connection {
         }
     }
 
+    /// Queues an ACK that answers no packet and carries `psn`, unless many wait.
+    pub(super) fn queue_special_ack(&mut self, now: Instant, psn: u32, ack_type: AckType) {
+        let (path_id, timestamp, received_at) = (U3::default(), 0, now);
+        let answer = ReceivedProbe { psn, path_id, ack_type, timestamp, received_at, hops: 0 };
+        if self.received_probes.len() < super::trimmed::MAX_ANSWERS {
+            self.received_probes.push_back(answer);
+        }
+    }
+
     /// Returns the next answer to a probe and its path.
     #[inline]
     pub(crate) fn poll_probe_answer(
@@ -187,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Processes the answer to a trimmed packet, or to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
+    /// Processes credit, a request for it, the answer to a trimmed packet, or that to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
     /// has not yet answered for long enough.
     ///
     /// # Errors
@@ -200,8 +209,16 @@ impl Connection {
         ack: &AckHeader,
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
-        if matches!(ack.ack_type, AckType::Trimmed | AckType::TrimmedLastHop) {
-            return self.handle_trimmed_answer(now, ack, shared);
+        match ack.ack_type {
+            AckType::Trimmed | AckType::TrimmedLastHop => {
+                return self.handle_trimmed_answer(now, ack, shared);
+            }
+            AckType::Credit => return self.handle_credit(now, ack.psn, shared),
+            AckType::CreditRequest => {
+                self.handle_credit_request(now, ack.psn, shared);
+                return Ok(());
+            }
+            _ => {}
         }
         if ack.psn == KEEPALIVE {
             return Ok(());
@@ -265,10 +282,14 @@ impl Connection {
     }
 
     /// Handles the congestion timer.
-    pub(crate) fn on_congestion_timer(&mut self, now: Instant) {
+    pub(crate) fn on_congestion_timer(&mut self, now: Instant, shared: &mut Shared) {
         if let Some(sender) = self.sender.as_deref_mut() {
             sender.controllers.on_timer(now, &mut sender.paths);
         }
+        if shared.config.congestion.takes_credit() {
+            self.request_credit(now, shared);
+        }
+        self.on_grant_timer(now, shared);
         self.arm_congestion();
     }
 }

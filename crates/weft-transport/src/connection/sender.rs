@@ -3,7 +3,7 @@
 
 use alloc::collections::VecDeque;
 
-use weft_units::{Duration, Instant, Rng, Seed};
+use weft_units::{ByteCount, Duration, Instant, Rng, Seed};
 use weft_wire::U11;
 
 use super::in_flight::{PacketState, SentPacket};
@@ -208,6 +208,15 @@ impl Sender {
     #[inline]
     pub(crate) fn has_payload(&self) -> bool {
         self.send_queue.has_segment() || !self.lost.is_empty() || !self.probe_queue.is_empty()
+    }
+
+    /// Returns the bytes that are not sent or must be retransmitted; as soon as these are four times `product`, no more
+    /// are counted.
+    pub(crate) fn unsent(&self, product: ByteCount) -> u32 {
+        let most = u32::try_from(product.0.saturating_mul(4)).unwrap_or(u32::MAX);
+        let lost = u32::try_from(self.lost.len()).unwrap_or(u32::MAX);
+        let lost = lost.saturating_mul(self.mtu.into());
+        lost.saturating_add(self.send_queue.unsent(most)).min(most)
     }
 
     /// Returns `true` if the peer owes an answer.

@@ -14,7 +14,7 @@ use super::{Connection, Shared};
 use crate::{Arrival, DropReason, TrimmedAt};
 
 /// Maximum number of queued answers. Trimmed packets beyond it are retransmitted after their timeout.
-const MAX_ANSWERS: usize = 1024;
+pub(super) const MAX_ANSWERS: usize = 1024;
 
 impl Connection {
     /// Processes the headers of a data packet whose payload a switch cut off.

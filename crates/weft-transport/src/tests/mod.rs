@@ -1,6 +1,7 @@
 //! Tests of two endpoints on an in-memory link.
 
 mod balancing;
+mod credit;
 mod failure;
 mod handshake;
 mod hostile;

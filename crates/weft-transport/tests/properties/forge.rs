@@ -90,7 +90,8 @@ fn ack(known: &Known, script: &mut Script<'_>) -> Packet {
         ack_type: match (flags & 8 != 0, flags & 4 != 0) {
             (false, _) => AckType::Plain,
             (true, false) => AckType::Duplicate,
-            (true, true) => AckType::Trimmed,
+            (true, true) => [AckType::Trimmed, AckType::Credit, AckType::CreditRequest]
+                [usize::from(flags >> 4) % 3],
         },
         psn: if flags & 12 == 4 { (word % 160).into() } else { script.near(known.psn) },
         destination_cid: known.connection(script),

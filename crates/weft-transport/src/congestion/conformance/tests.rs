@@ -45,9 +45,9 @@ impl Loop {
     }
 }
 
-/// Returns the controllers that react to feedback.
+/// Returns the controllers that react to feedback; RCCC sends by the receiver's credit only.
 fn reacting() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|&kind| kind != Kind::FixedWindow)
+    Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::FixedWindow | Kind::Rccc))
 }
 
 /// Returns the controllers that react to marks alone; Swift and TIMELY react to delay only, NSCC to both together.
