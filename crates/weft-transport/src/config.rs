@@ -216,6 +216,15 @@ impl TransportConfig {
         self.line_rate.bytes_in(self.base_rtt)
     }
 
+    /// Returns `true` if the congestion control sends by the receiver's credit.
+    pub(crate) fn takes_credit(&self) -> bool {
+        match self.congestion {
+            congestion::Kind::Rccc => true,
+            congestion::Kind::Nscc => self.nscc.credits,
+            _ => false,
+        }
+    }
+
     /// Returns the scope of the congestion control: one window or rate for all paths, or one for each.
     pub(crate) fn congestion_scope(&self) -> congestion::Scope {
         self.congestion.scope_under(self)

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 
 use super::{AckSample, Congestion, Controller, Opening, Scope};
-use crate::TransportConfig;
 use crate::path::{PathId, Paths};
+use crate::{TransportConfig, TrimmedAt};
 
 /// Number of packets that the smallest windows of all paths add up to, if more paths are in use: with fewer in flight
 /// most losses wait for a timeout.
@@ -83,8 +83,14 @@ impl Controllers {
         self.publish(path, paths);
     }
 
-    pub(crate) fn on_trimmed(&mut self, path: PathId, now: Instant, paths: &mut Paths) {
-        self.of(path).on_trimmed(now);
+    pub(crate) fn on_trimmed(
+        &mut self,
+        path: PathId,
+        now: Instant,
+        at: TrimmedAt,
+        paths: &mut Paths,
+    ) {
+        self.of(path).on_trimmed(now, at);
         self.publish(path, paths);
     }
 

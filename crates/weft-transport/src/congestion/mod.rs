@@ -8,8 +8,8 @@ use core::fmt::Debug;
 
 use weft_units::{BitRate, Duration, Instant};
 
-use crate::TransportConfig;
 use crate::config::Settings;
+use crate::{TransportConfig, TrimmedAt};
 
 /// The feedback of one ACK, for the controller of its scope.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +57,9 @@ pub trait Congestion: Debug {
     /// packet.
     fn on_loss(&mut self, now: Instant);
 
-    /// Processes a packet that a switch cut to its headers. Called for each packet; a loss unless the controller knows
-    /// more.
-    fn on_trimmed(&mut self, now: Instant) {
+    /// Processes a packet that a switch cut to its headers, and the place of that switch. Called for each packet; a loss
+    /// unless the controller knows more.
+    fn on_trimmed(&mut self, now: Instant, _at: TrimmedAt) {
         self.on_loss(now);
     }
 
@@ -212,10 +212,10 @@ macro_rules! congestion_controls {
             fn on_loss(&mut self, now: Instant) {
                 match self { $(Self::$kind(c) => c.on_loss(now),)+ Self::External(c) => c.on_loss(now) }
             }
-            fn on_trimmed(&mut self, now: Instant) {
+            fn on_trimmed(&mut self, now: Instant, at: TrimmedAt) {
                 match self {
-                    $(Self::$kind(c) => c.on_trimmed(now),)+
-                    Self::External(c) => c.on_trimmed(now),
+                    $(Self::$kind(c) => c.on_trimmed(now, at),)+
+                    Self::External(c) => c.on_trimmed(now, at),
                 }
             }
             fn on_credit(&mut self, now: Instant, bytes: u32, in_flight: u32) {
@@ -265,10 +265,3 @@ macro_rules! congestion_controls {
 }
 
 controls!(congestion_controls!);
-
-impl Kind {
-    /// Returns `true` if the control sends by the receiver's credit.
-    pub(crate) const fn takes_credit(self) -> bool {
-        matches!(self, Self::Rccc)
-    }
-}

@@ -24,9 +24,9 @@ use alloc::vec::Vec;
 
 use weft_units::{Duration, Instant};
 
-use super::{AckSample, Congestion, bandwidth_delay_product};
-use crate::TransportConfig;
+use super::{AckSample, Congestion, bandwidth_delay_product, rccc};
 use crate::config::{Range, Settings};
+use crate::{TransportConfig, TrimmedAt};
 
 /// NSCC's parameters that depend on the network (Ultra Ethernet specification 1.0.3, section 3.6.13). All others are
 /// constants of the specification, scaled by `line_rate` and `base_rtt`.
@@ -37,6 +37,9 @@ pub struct NsccConfig {
     /// `true` if the switches trim packets instead of dropping them: the target is lower then, and delay alone does not
     /// start quick adapt, because trimmed packets do.
     pub trimming: bool,
+    /// `true` sends by the receiver's credit too, as `rccc` does. A packet trimmed at the last hop does not shrink the window
+    /// then: credit limits the queue there.
+    pub credits: bool,
     /// The target queueing delay; zero is 0.75 of `base_rtt` with trimming, and `base_rtt` without.
     pub target_queue_delay: Duration,
 }
@@ -80,6 +83,8 @@ const EMPTY_NS: u64 = 1_000;
 #[derive(Debug)]
 pub struct Controller {
     parameters: Box<Parameters>,
+    /// The receiver's credit, if it is needed to send.
+    credits: Option<Box<rccc::Controller>>,
     /// Bytes.
     window: f64,
     /// The sum of the increases not applied yet, bytes times the window.
@@ -124,7 +129,7 @@ struct Parameters {
 
 impl Parameters {
     fn new(config: &TransportConfig) -> Self {
-        let NsccConfig { trimming, target_queue_delay } = config.nscc;
+        let NsccConfig { trimming, target_queue_delay, .. } = config.nscc;
         let product = bandwidth_delay_product(config);
         let packet = u32::from(config.mtu);
         let base_ns = config.base_rtt.as_nanos();
@@ -162,6 +167,7 @@ impl Controller {
         let max_window = parameters.max_window;
         Self {
             parameters,
+            credits: config.nscc.credits.then(|| Box::new(rccc::Controller::new(config))),
             window: f64::from(max_window),
             increase: 0.0,
             average_ns: 0.0,
@@ -280,9 +286,20 @@ impl Controller {
     }
 }
 
+impl Controller {
+    /// Returns the window without credit, bytes.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+    fn own_window(&self) -> u32 {
+        self.window as u32
+    }
+}
+
 impl Congestion for Controller {
     #[inline(never)]
     fn on_ack(&mut self, ack: &AckSample) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_ack(ack);
+        }
         let acked = ack.acked_bytes;
         self.in_flight = ack.in_flight.saturating_add(acked);
         self.achieved = self.achieved.saturating_add(acked);
@@ -306,22 +323,55 @@ impl Congestion for Controller {
     }
 
     fn on_loss(&mut self, now: Instant) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_loss(now);
+        }
         self.reduce(now);
     }
 
-    fn on_trimmed(&mut self, now: Instant) {
+    fn on_trimmed(&mut self, now: Instant, at: TrimmedAt) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_trimmed(now, at);
+            if at == TrimmedAt::LastHop {
+                return;
+            }
+        }
         // The queue that trimmed it holds about a bandwidth-delay product.
         self.average(Some(self.parameters.base_rtt.as_nanos()));
         self.reduce(now);
     }
 
     fn on_timeout(&mut self, now: Instant) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_timeout(now);
+        }
         self.reduce(now);
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+    fn on_credit(&mut self, now: Instant, bytes: u32, in_flight: u32) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_credit(now, bytes, in_flight);
+        }
+    }
+
+    fn wanted_credit(&self, backlog: u32, in_flight: u32) -> Option<u32> {
+        let most = self.own_window().saturating_add(self.parameters.packet);
+        self.credits.as_ref()?.wanted_credit(backlog.min(most), in_flight)
+    }
+
+    fn timer(&self) -> Option<Instant> {
+        self.credits.as_ref()?.timer()
+    }
+
+    fn on_timer(&mut self, now: Instant) {
+        if let Some(credits) = &mut self.credits {
+            credits.on_timer(now);
+        }
+    }
+
     fn window(&self) -> u32 {
-        self.window as u32
+        let own = self.own_window();
+        self.credits.as_ref().map_or(own, |credits| credits.window().min(own))
     }
 }
 

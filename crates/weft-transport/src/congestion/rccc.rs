@@ -106,6 +106,7 @@ mod tests {
     use weft_units::BitRate;
 
     use super::*;
+    use crate::TrimmedAt;
 
     const AT: Instant = Instant::from_nanos(1_000_000);
 
@@ -152,7 +153,7 @@ mod tests {
     fn a_packet_that_did_not_arrive_needs_new_credit() {
         let mut it = controller();
         it.on_credit(AT, 20_000, 50_000);
-        it.on_trimmed(AT);
+        it.on_trimmed(AT, TrimmedAt::Fabric);
         assert_eq!(it.window(), 70_000 - 4096);
         (0..100).for_each(|_| it.on_loss(AT));
         assert_eq!(it.window(), 4096, "one packet may always be in flight");

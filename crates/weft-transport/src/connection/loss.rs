@@ -17,7 +17,7 @@ use crate::path::{Feedback, PathId, PathPolicy, Paths};
 use crate::pool::before;
 use crate::recovery::Kind;
 use crate::timers::Timer;
-use crate::{ConnectionId, Event, Retransmission, Stats, TransportConfig};
+use crate::{ConnectionId, Event, Retransmission, Stats, TransportConfig, TrimmedAt};
 
 /// The reason a packet is considered lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Cause {
     /// The peer reported the packet as missing, and its retransmission timeout passed.
     Timeout,
     /// A switch cut the packet to its headers, and the peer said so.
-    Trimmed,
+    Trimmed(TrimmedAt),
     /// No ACK described the packet for the retransmission timeout: the packet was lost, or the ACKs were.
     Unreported,
 }
@@ -36,7 +36,7 @@ impl Cause {
     /// Counts packets retransmitted for this reason.
     pub(super) fn count(self, packets: u64, stats: &mut Stats) {
         match self {
-            Self::Overtaken | Self::Trimmed => stats.fast_retransmits += packets,
+            Self::Overtaken | Self::Trimmed(_) => stats.fast_retransmits += packets,
             Self::Timeout | Self::Unreported => stats.timeout_retransmits += packets,
         }
     }
@@ -54,8 +54,8 @@ impl Cause {
                 controllers.on_loss(path, now, paths);
                 Feedback::Lost
             }
-            Self::Trimmed => {
-                controllers.on_trimmed(path, now, paths);
+            Self::Trimmed(at) => {
+                controllers.on_trimmed(path, now, at, paths);
                 Feedback::Trimmed
             }
             Self::Timeout | Self::Unreported => {
@@ -293,7 +293,7 @@ impl Sender {
         self.remove_in_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
         self.push_lost(psn);
-        if cause != Cause::Trimmed {
+        if !matches!(cause, Cause::Trimmed(_)) {
             self.paths.count_lost(packet.path);
         }
         cause.count(1, &mut shared.stats);

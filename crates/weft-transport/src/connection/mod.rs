@@ -328,7 +328,7 @@ impl Connection {
             return Err(SubmitError::QueueFull { limit });
         }
         send_queue.push(message);
-        if shared.config.congestion.takes_credit() {
+        if shared.config.takes_credit() {
             self.request_credit(now, shared);
             self.arm_congestion();
         }

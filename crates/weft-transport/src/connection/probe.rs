@@ -286,7 +286,7 @@ impl Connection {
         if let Some(sender) = self.sender.as_deref_mut() {
             sender.controllers.on_timer(now, &mut sender.paths);
         }
-        if shared.config.congestion.takes_credit() {
+        if shared.config.takes_credit() {
             self.request_credit(now, shared);
         }
         self.on_grant_timer(now, shared);

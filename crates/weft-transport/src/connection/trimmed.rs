@@ -69,7 +69,11 @@ impl Connection {
         shared.stats.nacks_received += 1;
         sender.waiting_since = now;
         sender.paths.state_mut(packet.path).last_response_at = now;
-        sender.declare_lost(ack.psn, &packet, Cause::Trimmed, now, shared);
+        let at = match ack.ack_type {
+            AckType::TrimmedLastHop => TrimmedAt::LastHop,
+            _ => TrimmedAt::Fabric,
+        };
+        sender.declare_lost(ack.psn, &packet, Cause::Trimmed(at), now, shared);
         self.arm_congestion();
         Ok(())
     }

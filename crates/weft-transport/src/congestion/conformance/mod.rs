@@ -4,7 +4,7 @@
 use weft_units::{BitRate, Duration, Instant, Rng, Seed};
 
 use super::{AckSample, Congestion, Controller, Scope};
-use crate::TransportConfig;
+use crate::{TransportConfig, TrimmedAt};
 
 #[cfg(test)]
 mod tests;
@@ -96,7 +96,7 @@ fn stays_in_bounds(config: &TransportConfig, seed: u64) {
         match rng.below(8) {
             0 => it.controller.on_loss(it.now),
             1 => it.controller.on_timeout(it.now),
-            2 => it.controller.on_trimmed(it.now),
+            2 => it.controller.on_trimmed(it.now, TrimmedAt::LastHop),
             _ => {
                 let packets = rng.next_u32() % [5, 300, u32::MAX / PACKET][rng.index(3)];
                 let in_flight = rng.next_u32() % [1, 2 * PRODUCT, u32::MAX][rng.index(3)];

@@ -177,7 +177,7 @@ fn trimmed_packets_in_every_round_trip_shrink_the_window() {
         for _ in 0..20 {
             it.round_trip(0, BASE);
             let trimmed = it.window() / PACKET / 4 + 1;
-            (0..trimmed).for_each(|_| it.controller.on_trimmed(it.now));
+            (0..trimmed).for_each(|_| it.controller.on_trimmed(it.now, TrimmedAt::Fabric));
         }
         assert!(it.window() < before / 2, "{kind}: from {before} to {}", it.window());
     }

@@ -59,7 +59,8 @@ fn the_parameters_are_the_specifications_scaled_to_the_network() {
     assert!((faster.fast - 1.0).abs() < 1e-9);
 
     let target_queue_delay = Duration::from_micros(5);
-    let set = with(NsccConfig { trimming: true, target_queue_delay }, 100).parameters;
+    let set = with(NsccConfig { trimming: true, target_queue_delay, ..NsccConfig::default() }, 100)
+        .parameters;
     assert_eq!(set.target_ns, 5_000);
 }
 
@@ -149,7 +150,7 @@ fn each_packet_that_did_not_arrive_takes_its_size_off() {
     it.on_loss(at(1001));
     it.on_timeout(at(1002));
     is_near(it.average_ns, 0.0);
-    it.on_trimmed(at(1003));
+    it.on_trimmed(at(1003), TrimmedAt::Fabric);
     is_near(it.window, 100_000.0 - 3.0 * 4096.0);
     is_near(it.average_ns, 0.0125 * 12_000.0);
 }
@@ -160,16 +161,16 @@ fn quick_adapt_leaves_what_arrived_and_ignores_what_was_in_flight() {
     it.on_ack(&ack(1000, 1, 20_000, false));
     assert_eq!(it.measured_until, at(1021), "a round trip and the target");
     it.on_ack(&AckSample { in_flight: 24 * PACKET, ..ack(1001, 3, 20_000, false) });
-    it.on_trimmed(at(1021));
+    it.on_trimmed(at(1021), TrimmedAt::Fabric);
     is_near(it.window, MAX - 4096.0);
     // Less than an eighth of 225,000 bytes arrived.
-    it.on_trimmed(at(1022));
+    it.on_trimmed(at(1022), TrimmedAt::Fabric);
     is_near(it.window, 3.0 * 4096.0);
     for _ in 0..26 {
-        it.on_trimmed(at(1023));
+        it.on_trimmed(at(1023), TrimmedAt::Fabric);
     }
     is_near(it.window, 3.0 * 4096.0);
-    it.on_trimmed(at(1023));
+    it.on_trimmed(at(1023), TrimmedAt::Fabric);
     is_near(it.window, 2.0 * 4096.0);
 }
 
@@ -190,4 +191,19 @@ fn without_trimming_a_delay_of_four_targets_starts_quick_adapt() {
         it.on_ack(&ack(1025, 1, queue, false));
         is_near(it.window, expected);
     }
+}
+
+#[test]
+fn with_credits_the_smaller_window_counts_and_the_last_hop_shrinks_the_credit_only() {
+    let mut it = with(NsccConfig { trimming: true, credits: true, ..NsccConfig::default() }, 100);
+    it.window = 100_000.0;
+    assert_eq!((it.window(), it.wanted_credit(9_000_000, 0)), (100_000, Some(0)));
+    it.on_credit(at(1000), 16_384, 50_000);
+    assert_eq!(it.window(), 66_384, "speculation is over");
+    // The window and a packet, less the unspent credit.
+    assert_eq!(it.wanted_credit(9_000_000, 50_000), Some(104_096 - 16_384));
+    it.on_trimmed(at(1001), TrimmedAt::LastHop);
+    assert_eq!((it.window, it.window()), (100_000.0, 66_384 - 4096));
+    it.on_trimmed(at(1001), TrimmedAt::Fabric);
+    is_near(it.window, 100_000.0 - 4096.0);
 }
