@@ -124,7 +124,7 @@ fn merged_shards_are_the_bytes_of_the_whole() {
         let arguments = ["--seeds", "4", "--shard", &shard, "--part", &file, "--part-flows"];
         assert_eq!(folder.stdout(&arguments), "");
     };
-    ["1", "2", "3"].map(part);
+    ["1", "2", "3"].into_iter().for_each(part);
     let merge = |arguments: &[&str]| {
         let mut command = Command::cargo_bin("weft").unwrap();
         let command = command.current_dir(&folder.0).args(["sim", "merge"]).args(arguments);
@@ -134,11 +134,11 @@ fn merged_shards_are_the_bytes_of_the_whole() {
     let files = ["--html", "page.html", "--runs", "runs.parquet", "--flows", "flows.csv"];
     for form in [&[][..], &["--json"], &["--csv"]] {
         let (code, merged, errors) =
-            merge(&[&["3.json", "1.json", "2.json"], &files, form].concat());
+            merge(&[&["3.json", "1.json", "2.json"][..], &files, form].concat());
         assert_eq!(code, Some(0), "{errors}");
         let read = || ["page.html", "runs.parquet", "flows.csv"].map(|file| folder.read(file));
         let merged = (merged, read());
-        let whole = folder.stdout(&[&["--seeds", "4"], &files, form].concat());
+        let whole = folder.stdout(&[&["--seeds", "4"][..], &files, form].concat());
         assert!(merged == (whole, read()), "{form:?}");
     }
     let (code, _, error) = merge(&["1.json", "3.json"]);

@@ -146,7 +146,7 @@ impl Routes {
             search.run(&leaves_of_group[area.groups[0] as usize], |switch, entry| {
                 table[at(switch)] = entry;
             });
-            search.split(area, &leaves_of_group, |switch, offset| table[at(switch)] = offset);
+            area.split(&mut search, &leaves_of_group, |switch, offset| table[at(switch)] = offset);
             for (member, &group) in (0..).zip(&area.groups) {
                 let hosts = &hosts_of_group[group as usize];
                 for &leaf in &leaves_of_group[group as usize] {

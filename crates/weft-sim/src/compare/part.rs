@@ -75,7 +75,7 @@ pub enum MergeError {
     Other {
         /// The part's file.
         file: String,
-        /// What differs.
+        /// The field that differs.
         what: &'static str,
         /// The first part's file.
         first: String,

@@ -29,7 +29,7 @@ pub struct FastForwardReport {
     pub skips: BTreeMap<&'static str, SkipCount>,
     /// The payload that was neither sent nor delivered because its units were skipped, bytes.
     pub skipped_bytes: u64,
-    /// How often a skip was refused, by reason.
+    /// Number of skips refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
 }
 

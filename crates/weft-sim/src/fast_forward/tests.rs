@@ -84,6 +84,7 @@ fn a_dense_model_takes_the_same_time_within_a_hundredth() {
 }
 
 /// Returns the payload that hosts received, bytes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of bytes")]
 fn received_bytes(report: &Report) -> u64 {
     let skipped = report.fast_forward.as_ref().map_or(0.0, |summary| summary.skipped_us);
     let bits = report.goodput.total_gbps * (report.simulated_us - skipped) * 1e3;

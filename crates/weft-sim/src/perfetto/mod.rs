@@ -28,7 +28,7 @@ use crate::world::{Network, Watcher, Window, World};
 /// The bytes that a trace takes for each message, about; for estimates.
 pub const MESSAGE_BYTES: u64 = 90;
 
-/// What a trace has, for people.
+/// The content of a trace, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of the trace.

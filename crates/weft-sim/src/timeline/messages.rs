@@ -6,7 +6,7 @@ use crate::time::SimSpan;
 use crate::traffic::FinishedFlow;
 
 /// Number of messages kept of each kind.
-const KEPT: usize = 100;
+const MAX_MESSAGES: usize = 100;
 
 /// The messages that finished.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ fn keep(
     (rank, number): (u64, u64),
     message: &FinishedFlow,
 ) {
-    let is_full = map.len() >= KEPT;
+    let is_full = map.len() >= MAX_MESSAGES;
     if is_full && map.first_key_value().is_some_and(|((least, _), _)| rank <= *least) {
         return;
     }

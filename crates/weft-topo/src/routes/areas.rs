@@ -6,8 +6,10 @@
 //! has the same next hops for both.
 
 use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 
+use super::SPLIT;
 use super::search::Search;
 use crate::graph::NodeId;
 
@@ -24,6 +26,40 @@ impl Area {
     pub(super) fn entries(&self, leaves_of_group: &[Vec<NodeId>]) -> u64 {
         let leaves = self.groups.iter().map(|&group| leaves_of_group[group as usize].len() as u64);
         (leaves.sum::<u64>() + self.neighbours.len() as u64) * self.groups.len() as u64
+    }
+
+    /// Calls `enter` with each leaf of the area and each of their neighbours, and the offset of its entries for the
+    /// area's groups. A leaf's entries for its own groups are left for the caller.
+    pub(super) fn split(
+        &self,
+        search: &mut Search,
+        leaves_of_group: &[Vec<NodeId>],
+        mut enter: impl FnMut(u32, u32),
+    ) {
+        let groups = || self.groups.iter().map(|&group| &leaves_of_group[group as usize]);
+        let mut members_of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (member, leaves) in groups().enumerate() {
+            for &leaf in leaves {
+                members_of.entry(search.number(leaf)).or_default().push(member);
+            }
+        }
+        let mut links = vec![Vec::new(); self.groups.len()];
+        for &switch in &self.neighbours {
+            for &(neighbour, link) in search.neighbours(switch) {
+                for &member in members_of.get(&neighbour).into_iter().flatten() {
+                    links[member].push(link);
+                }
+            }
+            let entries = links.iter().map(|links| search.sets.intern(switch, links)).collect();
+            enter(switch, SPLIT | search.sets.add_entries(entries));
+            links.iter_mut().for_each(Vec::clear);
+        }
+        // From a leaf to another group of its area, every neighbour is a next hop.
+        for &leaf in members_of.keys() {
+            let up: Vec<_> = search.neighbours(leaf).iter().map(|&(_, link)| link).collect();
+            let up = search.sets.intern(leaf, &up);
+            enter(leaf, SPLIT | search.sets.add_entries(vec![up; self.groups.len()]));
+        }
     }
 }
 

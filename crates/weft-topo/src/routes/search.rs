@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 
 use weft_units::Fnv1a;
 
-use super::areas::Area;
-use super::{SPLIT, UNREACHABLE};
+use super::UNREACHABLE;
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
@@ -93,45 +92,6 @@ impl Search {
     }
 }
 
-impl Search {
-    /// Calls `enter` with each leaf of an area and each of their neighbours, and the offset of its entries for the
-    /// area's groups. A leaf's entries for its own groups are left for the caller.
-    pub(super) fn split(
-        &mut self,
-        area: &Area,
-        leaves_of_group: &[Vec<NodeId>],
-        mut enter: impl FnMut(u32, u32),
-    ) {
-        let groups = || area.groups.iter().map(|&group| &leaves_of_group[group as usize]);
-        let mut members_of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (member, leaves) in groups().enumerate() {
-            for &leaf in leaves {
-                members_of.entry(self.number(leaf)).or_default().push(member);
-            }
-        }
-        let mut links = vec![Vec::new(); area.groups.len()];
-        for &switch in &area.neighbours {
-            for &(neighbour, link) in self.neighbours(switch) {
-                for &member in members_of.get(&neighbour).into_iter().flatten() {
-                    links[member].push(link);
-                }
-            }
-            let entries: Vec<_> =
-                links.iter().map(|links| self.sets.intern(switch, links)).collect();
-            enter(switch, SPLIT | self.sets.add_entries(entries));
-            links.iter_mut().for_each(Vec::clear);
-        }
-        // From a leaf to another group of its area, every neighbour is a next hop.
-        for &leaf in members_of.keys() {
-            self.next_hops.clear();
-            let range = self.first[leaf as usize] as usize..self.first[leaf as usize + 1] as usize;
-            self.next_hops.extend(self.neighbours[range].iter().map(|&(_, link)| link));
-            let up = self.sets.intern(leaf, &self.next_hops);
-            enter(leaf, SPLIT | self.sets.add_entries(vec![up; area.groups.len()]));
-        }
-    }
-}
-
 /// A pool of sets of links, each stored once, and the entries that name them.
 pub(super) struct Sets {
     pub(super) pool: Vec<LinkId>,
@@ -164,7 +124,7 @@ impl Sets {
     }
 
     /// Adds copies of entries, and returns the index of the first.
-    fn add_entries(&mut self, entries: Vec<u32>) -> u32 {
+    pub(super) fn add_entries(&mut self, entries: Vec<u32>) -> u32 {
         let start = narrow(self.entries.len());
         let copies = entries.into_iter().map(|entry| self.entries[entry as usize]);
         let copies: Vec<_> = copies.collect();
@@ -173,7 +133,7 @@ impl Sets {
     }
 
     /// Returns the index of the entry for a switch's set of links.
-    fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
+    pub(super) fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
         // The fingerprint is FNV-1a. A set whose fingerprint another set has gets the next free number.
         let mut fingerprint = Fnv1a::new().with(links.iter().map(|link| link.0)).finish();
         let known = &mut self.known[switch as usize];

@@ -1,4 +1,4 @@
-//! What watches a run: the progress bar, the timeline of the page, and the trace.
+//! The watchers of a run: the progress bar, the timeline of the page, and the trace.
 
 use std::time::{Duration, Instant};
 

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_tag_holds_its_subject_and_the_local_bit() {
-        let last = MAX_OPERATIONS as u32 - 1;
+        let last = u32::try_from(MAX_OPERATIONS).expect("fits") - 1;
         for subject in [
             Subject::Node(u32::MAX),
             Subject::Start(7),

@@ -53,7 +53,7 @@ pub(super) struct Track {
 
 impl Track {
     /// Returns a track whose units are complete after these numbers of operations of all its ranks, and whose steps are
-    /// after so many receives.
+    /// after `receives` receives.
     pub(super) fn new(operations: &[u64], receives: u64) -> Self {
         let level =
             |&pieces: &u64| Level { pace: Pace::new(pieces), run: 0, tallies: VecDeque::new() };

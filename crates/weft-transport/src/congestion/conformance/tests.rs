@@ -171,7 +171,7 @@ fn losses_in_every_round_trip_shrink_the_window() {
 #[test]
 fn trimmed_packets_in_every_round_trip_shrink_the_window() {
     for kind in reacting() {
-        let mut it = Loop::new(kind);
+        let mut it = Loop::new(&config(kind));
         (0..100).for_each(|_| it.round_trip(0, BASE));
         let before = it.window();
         for _ in 0..20 {
