@@ -223,7 +223,9 @@ fn the_scenarios_of_the_repository_finish_and_the_page_shows_one_of_them() {
     let command = || Command::cargo_bin("weft").unwrap();
     let list = command().current_dir(root()).args(["sim", "list", "--json"]).output().unwrap();
     let listed: Value = serde_json::from_slice(&list.stdout).unwrap();
-    let is_example = |file: &&str| file.starts_with("scenarios/");
+    // An iteration of 128 GPUs takes a minute here; smaller jobs are in weft-sim's tests of fast-forward.
+    let is_example =
+        |file: &&str| file.starts_with("scenarios/") && !file.starts_with("scenarios/fast-forward");
     let files = listed.as_array().unwrap().iter().map(|row| row["file"].as_str().unwrap());
     let examples: Vec<_> = files.filter(is_example).collect();
     assert!(examples.len() >= 2, "{listed}");
