@@ -6,6 +6,7 @@ use weft_units::{ByteCount, Rng};
 use super::draw::pick;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::port::{Kind, MarkAt};
+use crate::queue;
 use crate::world::WorldConfig;
 
 /// Draws the kind of ports, and their configuration.
@@ -21,6 +22,10 @@ pub(super) fn draw(
     let alpha = pick(rng, &[0.0625, 0.5, 2.0]);
     let mark_at = pick(rng, MarkAt::ALL);
     if !holds_queues {
+        // Only ports that hold queues can let cut packets go ahead.
+        if world.fabric.queue.kind == queue::Kind::Trim {
+            world.fabric.queue.kind = queue::Kind::Ecn;
+        }
         return;
     }
     let sending = world.sending();
