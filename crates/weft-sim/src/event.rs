@@ -3,6 +3,7 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::ConnectionId;
+use weft_units::Seed;
 
 use crate::event_queue::{AtNode, EventQueue};
 use crate::packet::Hop;
@@ -239,11 +240,16 @@ impl AtNode for Packed {
         Self([token, place >> 32 << 32 | u64::from(number), state])
     }
 
-    /// Arrivals by link come first. Other events follow by their content, so that two of equal precedence are equal.
-    fn precedence(self) -> (u64, u64) {
+    /// Arrivals come first, by link in an order that differs from instant to instant, so that no link is always served
+    /// before another. Other events follow by their content, so that two of equal precedence are equal.
+    fn precedence(self, at: SimTime) -> (u64, u64) {
         let [token, place, state] = self.0;
         match state >> Hop::TAG_BITS {
-            tag if tag <= Hop::LAST_TAG => (u64::from(low(token >> 32)), 0),
+            tag if tag <= Hop::LAST_TAG => {
+                let link = token >> 32;
+                let drawn = Seed(at.as_picos() ^ link << 32).rng().next_u32();
+                (drawn.into(), link)
+            }
             tag => (tag << 32 | place >> 32, token),
         }
     }

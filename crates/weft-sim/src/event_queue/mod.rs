@@ -56,10 +56,10 @@ pub trait AtNode {
     /// Returns the same event with another number in place of its node's.
     #[must_use]
     fn with_node(self, number: u32) -> Self;
-    /// Returns its place among the node's events of one instant, lowest first. Events of equal precedence come in the
-    /// order in which they were scheduled, which must not depend on the order of nodes: one node schedules all of them,
-    /// or they are equal.
-    fn precedence(self) -> (u64, u64);
+    /// Returns its place among the node's events of the instant `at`, lowest first. Events of equal precedence come in
+    /// the order in which they were scheduled, which must not depend on the order of nodes: one node schedules all of
+    /// them, or they are equal.
+    fn precedence(self, at: SimTime) -> (u64, u64);
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -33,7 +33,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.next_window().into_iter().chain(mail.map(|at| self.window(at))).min()
     }
 
-    /// Advances like [`Self::begin`] to the first window that has events in any part; [`Self::gather`] must follow.
+    /// Advances like [`Self::begin`] to the first window that has events in any part. [`Self::collect_nodes`] must
+    /// follow.
     pub fn advance_to(&mut self, next: Option<u64>, limit: SimTime) -> bool {
         self.advance(next, limit)
     }

@@ -20,7 +20,7 @@ impl AtNode for Numbered {
     fn with_node(self, node: u32) -> Self {
         Self { node, ..self }
     }
-    fn precedence(self) -> (u64, u64) {
+    fn precedence(self, _: SimTime) -> (u64, u64) {
         (self.number / 1_000, 0)
     }
 }

@@ -113,7 +113,10 @@ impl<E: Copy + AtNode> Turn<E> {
         let mut keys = std::mem::take(&mut self.keys);
         for instant in keys.chunk_by_mut(|one, next| one >> 32 == next >> 32) {
             if instant.len() > 1 {
-                instant.sort_by_cached_key(|&key| self.named_before(key, chunks).1.precedence());
+                instant.sort_by_cached_key(|&key| {
+                    let (at, event) = self.named_before(key, chunks);
+                    event.precedence(at)
+                });
             }
         }
         self.keys = keys;

@@ -57,7 +57,7 @@ pub enum Op {
         /// The message's tag, or [`ANY`].
         tag: u32,
     },
-    /// Takes part in a collective of [`Graph::collectives`].
+    /// Takes part in a collective of [`Graph::operations`].
     Collective(u32),
 }
 

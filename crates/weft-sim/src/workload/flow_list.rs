@@ -12,11 +12,14 @@ use weft_units::Duration;
 use super::{Connections, Flow, Flows, Setting, Workload, WorkloadBuilder, WorkloadError};
 use crate::time::SimTime;
 
+mod built_in;
+
 /// The settings of the `flow-list` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file, relative to the scenario's folder.
+    /// The file, relative to the scenario's folder; or a list that is part of the program, such as
+    /// `built-in:permutation-128-2MB.cm.gz`.
     pub file: PathBuf,
     /// The flows that share a connection.
     #[serde(default)]
@@ -28,8 +31,11 @@ pub struct Config {
 
 impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
-        let file = setting.folder.join(&self.file);
-        let mut flows = read_flow_list(&file, setting.topology.hosts())?;
+        let hosts = setting.topology.hosts();
+        let mut flows = match built_in::name(&self.file) {
+            Some(name) => built_in::read(name, hosts)?,
+            None => read_flow_list(&setting.folder.join(&self.file), hosts)?,
+        };
         if let Some(until) = self.until {
             flows.retain(|flow| flow.start.engine_clock().as_nanos() < until.as_nanos());
         }
@@ -47,11 +53,17 @@ pub fn read_flow_list(file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadErro
         file: file.into(),
         reason: error.to_string(),
     };
-    let reader = File::open(file).map_err(unreadable)?;
+    read(File::open(file).map_err(unreadable)?, file, hosts)
+}
+
+/// Reads a list whose name, `file`, tells whether it is compressed.
+fn read(raw: impl Read, file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadError> {
     let compressed = file.extension().is_some_and(|extension| extension == "gz");
-    let reader: Box<dyn Read> =
-        if compressed { Box::new(flate2::read::GzDecoder::new(reader)) } else { Box::new(reader) };
-    parse_flow_list(BufReader::new(reader), file, hosts)
+    if compressed {
+        parse_flow_list(BufReader::new(flate2::read::GzDecoder::new(raw)), file, hosts)
+    } else {
+        parse_flow_list(BufReader::new(raw), file, hosts)
+    }
 }
 
 /// Parses a list of flows among `hosts` hosts; errors name the list `file`.

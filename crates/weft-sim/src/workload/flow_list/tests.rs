@@ -46,6 +46,15 @@ fn a_truncated_compressed_file_is_named_with_the_missing_line() {
 }
 
 #[test]
+fn lists_of_the_program_are_read_by_name() {
+    let flows = built_in::read("permutation-128-2MB.cm.gz", 128).unwrap();
+    assert_eq!(flows.len(), 128);
+    assert!(flows.iter().all(|flow| flow.length == 2_000_000));
+    let error = built_in::read("permutation-9.cm.gz", 128).unwrap_err().to_string();
+    assert!(error.starts_with("built-in:permutation-9.cm.gz: the program has no such"), "{error}");
+}
+
+#[test]
 fn a_malformed_line_is_named_with_the_expected_content() {
     for (name, text, want) in [
         ("a.cm", "Nodes 129\n", ":1: expected at most the topology's 128 hosts, found \"129\""),
