@@ -355,8 +355,11 @@ impl Congestion for Controller {
     }
 
     fn wanted_credit(&self, backlog: u32, in_flight: u32) -> Option<u32> {
-        let most = self.own_window().saturating_add(self.parameters.packet);
-        self.credits.as_ref()?.wanted_credit(backlog.min(most), in_flight)
+        let credits = self.credits.as_ref()?;
+        let window = self.own_window().saturating_add(self.parameters.packet);
+        // While speculative credit is spent, the window is free again before the requested credit comes.
+        let most = window.saturating_add(credits.speculative());
+        credits.wanted_credit(backlog.min(most), in_flight)
     }
 
     fn timer(&self) -> Option<Instant> {

@@ -5,7 +5,9 @@
 //! A sender begins with speculative credit, which is void at the first feedback. Credit counts here as a window: the
 //! bytes in flight and the unspent credit. A packet that leaves the flight takes its bytes off the window.
 //!
-//! The sender may always have one packet in flight: the specification lets credit become negative by a packet.
+//! A packet may leave while any credit is unspent, and credit becomes negative by up to a packet, as the specification has it.
+//! So the last packet of a message needs no more credit than its own length. Without credit nothing leaves: a packet of each
+//! sender of an incast in every round trip would fill the queue again.
 
 use weft_units::{Duration, Instant};
 
@@ -19,8 +21,10 @@ const MAX_CREDIT: (u32, u32) = (3, 2);
 #[derive(Debug)]
 pub struct Controller {
     window: u32,
-    /// `true` until the first feedback.
+    /// `true` until an ACK or credit says how much of the speculative credit is in flight.
     speculates: bool,
+    /// `true` once a packet did not arrive before that: the speculative credit is void already.
+    is_void: bool,
     packet: u32,
     max_credit: u32,
     max_window: u32,
@@ -36,6 +40,7 @@ impl Controller {
         Self {
             window: max_credit,
             speculates: true,
+            is_void: false,
             packet: config.mtu.into(),
             max_credit,
             max_window: product.saturating_mul(2),
@@ -52,7 +57,13 @@ impl Controller {
         }
     }
 
+    /// Returns the speculative credit, with the bytes in flight; zero after the first feedback.
+    pub(super) fn speculative(&self) -> u32 {
+        if self.speculates && !self.is_void { self.window } else { 0 }
+    }
+
     fn remove(&mut self, now: Instant, bytes: u32) {
+        self.is_void = true;
         self.window = self.window.saturating_sub(bytes);
         self.request_at = Some(now);
     }
@@ -79,16 +90,25 @@ impl Congestion for Controller {
     }
 
     fn wanted_credit(&self, backlog: u32, in_flight: u32) -> Option<u32> {
-        let unspent = self.window.saturating_sub(in_flight);
-        Some(match self.speculates {
+        if self.speculates && self.is_void {
+            return Some(backlog.min(self.max_credit));
+        }
+        if self.speculates {
             // What is left beyond the speculative credit arrives too late if it is requested once that is spent.
-            true => backlog.saturating_sub(unspent).min(self.max_credit),
-            false => backlog.min(self.max_credit).saturating_sub(unspent),
-        })
+            let unspent = self.window.saturating_sub(in_flight);
+            return Some(backlog.saturating_sub(unspent).min(self.max_credit));
+        }
+        // The difference has the debt of negative credit too.
+        Some(in_flight.saturating_add(backlog.min(self.max_credit)).saturating_sub(self.window))
     }
 
     fn window(&self) -> u32 {
-        self.window.min(self.max_window).max(self.packet)
+        // A full packet fits as long as the bytes in flight are below the credit.
+        match self.window {
+            _ if self.speculates && self.is_void => 0,
+            0 => 0,
+            window => window.saturating_add(self.packet - 1).min(self.max_window).max(self.packet),
+        }
     }
 
     fn timer(&self) -> Option<Instant> {
@@ -119,6 +139,11 @@ mod tests {
         })
     }
 
+    /// Returns the unspent credit and the bytes in flight.
+    fn credit(it: &Controller) -> u32 {
+        it.window() - 4095
+    }
+
     fn acked(packets: u32, in_flight: u32) -> AckSample {
         AckSample { now: AT, in_flight, ..AckSample::of_packets(packets, 4096) }
     }
@@ -126,12 +151,12 @@ mod tests {
     #[test]
     fn speculative_credit_is_one_and_a_half_products_and_void_at_the_first_feedback() {
         let mut it = controller();
-        assert_eq!(it.window(), 225_000);
+        assert_eq!(credit(&it), 225_000);
         assert_eq!(it.wanted_credit(225_000, 0), Some(0), "speculation suffices");
         assert_eq!(it.wanted_credit(300_000, 0), Some(75_000));
         assert_eq!(it.wanted_credit(9_000_000, 0), Some(225_000));
         it.on_ack(&acked(1, 100_000));
-        assert_eq!(it.window(), 100_000, "what is in flight, and no more");
+        assert_eq!(credit(&it), 100_000, "what is in flight, and no more");
         assert_eq!(it.wanted_credit(9_000_000, 100_000), Some(225_000));
         assert_eq!(it.timer(), Some(AT), "it requests credit at once");
     }
@@ -140,13 +165,24 @@ mod tests {
     fn credit_permits_as_many_bytes_and_unspent_credit_is_at_most_one_and_a_half_products() {
         let mut it = controller();
         it.on_credit(AT, 16_384, 50_000);
-        assert_eq!(it.window(), 66_384);
+        assert_eq!(credit(&it), 66_384);
         assert_eq!(it.wanted_credit(9_000_000, 50_000), Some(225_000 - 16_384));
         assert_eq!(it.wanted_credit(10_000, 50_000), Some(0));
         it.on_credit(AT, 9_000_000, 50_000);
-        assert_eq!(it.window(), 275_000);
+        assert_eq!(credit(&it), 275_000);
         it.on_ack(&acked(2, 41_808));
-        assert_eq!(it.window(), 275_000 - 2 * 4096, "an ACK permits nothing");
+        assert_eq!(credit(&it), 275_000 - 2 * 4096, "an ACK permits nothing");
+    }
+
+    #[test]
+    fn a_trimmed_packet_voids_speculative_credit_too() {
+        let mut it = controller();
+        it.on_trimmed(AT, TrimmedAt::LastHop);
+        assert_eq!((it.window(), it.speculative()), (0, 0));
+        assert_eq!(it.wanted_credit(8192, 90_000), Some(8192), "what is to be sent again");
+        it.on_credit(AT, 8192, 90_000);
+        assert_eq!(credit(&it), 98_192);
+        assert_eq!(it.wanted_credit(8192, 90_000), Some(0));
     }
 
     #[test]
@@ -154,8 +190,8 @@ mod tests {
         let mut it = controller();
         it.on_credit(AT, 20_000, 50_000);
         it.on_trimmed(AT, TrimmedAt::Fabric);
-        assert_eq!(it.window(), 70_000 - 4096);
+        assert_eq!(credit(&it), 70_000 - 4096);
         (0..100).for_each(|_| it.on_loss(AT));
-        assert_eq!(it.window(), 4096, "one packet may always be in flight");
+        assert_eq!(it.window(), 0, "nothing leaves without credit");
     }
 }

@@ -152,21 +152,23 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a request for credit if the congestion control wants a grant more than was requested, or all that is left,
-    /// so that not every packet has a request. After a silence the last request is repeated: it, or the credit, may be
-    /// lost.
+    /// Queues a request for credit if the congestion control wants a grant more than was requested, so that not every
+    /// packet has a request, or wants all that is left: without it the last packets would wait until everything requested
+    /// before was granted. After a silence the last request is repeated: it, or the credit, may be lost.
     pub(super) fn request_credit(&mut self, now: Instant, shared: &Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         let (backlog, in_flight) = (sender.unsent(shared.config.bdp()), sender.in_flight);
-        let wanted = sender.controllers.of(PathId(0)).wanted_credit(backlog, in_flight);
-        let Some(units) = wanted.map(|bytes| bytes.div_ceil(UNIT)).filter(|&units| units > 0)
+        let controller = sender.controllers.of(PathId(0));
+        let Some(bytes) = controller.wanted_credit(backlog, in_flight).filter(|&bytes| bytes > 0)
         else {
             return;
         };
+        let is_last = controller.wanted_credit(u32::MAX, in_flight) > Some(bytes);
+        let units = bytes.div_ceil(UNIT);
         let own = &mut self.credits.get_or_insert_default().own;
         let total = own.granted.wrapping_add(units);
         let more = if before(own.requested, total) { total.wrapping_sub(own.requested) } else { 0 };
-        let is_enough = more >= grant_units(self.mtu).min(units);
+        let is_enough = more >= grant_units(self.mtu).min(units) || (is_last && more > 0);
         if is_enough || now.since(own.requested_at) >= shared.config.retransmission.rto_min {
             own.requested = own.requested.wrapping_add(more);
             own.requested_at = now;

@@ -9,7 +9,7 @@ use weft_units::{BitRate, Duration, Instant};
 use weft_wire::{AckType, Packet};
 
 use super::pair::{Fate, OnLink, Pair, address};
-use crate::{Endpoint, TransportConfig, congestion};
+use crate::{Endpoint, NsccConfig, TransportConfig, congestion};
 
 /// Packets of 1,000 bytes and 78 of headers at 8 Gb/s: a bandwidth-delay product of 10 packets.
 fn config() -> TransportConfig {
@@ -70,6 +70,29 @@ fn credit_is_granted_four_packets_at_a_time_at_99_per_cent_of_the_ports_rate() {
     }
     let stats = pair.ends[0].stats();
     assert_eq!((stats.retransmissions(), stats.paths_down), (0, 0));
+}
+
+#[test]
+fn the_last_packets_need_no_round_trip_of_their_own() {
+    for config in [config(), nscc_with_credits()] {
+        let (mut pair, [id, _]) = Pair::joined(&config);
+        let began = pair.now;
+        // 15 packets of speculative credit, and 185 packets and a half that the receiver grants.
+        pair.submit(0, id, 1, 200_500);
+        pair.run_until(Duration::from_millis(1), |pair| pair.acked_tokens(0) == [1]);
+        let granted = Duration::from_nanos((185_500 + 186 * 78) * 100 / 99);
+        let took = pair.now.since(began);
+        assert!(
+            took < granted + Duration::from_micros(25),
+            "{took}, of which {granted} for grants"
+        );
+    }
+}
+
+/// Returns the same configuration with NSCC's window beside the credit.
+fn nscc_with_credits() -> TransportConfig {
+    let nscc = NsccConfig { trimming: true, credits: true, ..NsccConfig::default() };
+    TransportConfig { congestion: congestion::Kind::Nscc, nscc, ..config() }
 }
 
 #[test]

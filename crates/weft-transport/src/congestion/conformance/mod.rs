@@ -116,7 +116,11 @@ fn stays_in_bounds(config: &TransportConfig, seed: u64) {
         let window = it.controller.window();
         let permitted = it.window();
         // The windows of 128 paths may add up to one packet.
-        let smallest = if config.congestion_scope() == Scope::Path { PACKET / 128 } else { PACKET };
+        let smallest = match config.congestion_scope() {
+            _ if config.takes_credit() => 0,
+            Scope::Path => PACKET / 128,
+            Scope::Connection => PACKET,
+        };
         let within = window >= smallest && permitted <= 2 * PRODUCT;
         assert!(
             within,
