@@ -46,6 +46,7 @@
 mod ack;
 mod bits;
 pub mod checksum;
+mod cut;
 mod data;
 mod display;
 mod ecn;
@@ -70,6 +71,7 @@ mod vxlan;
 
 pub use ack::{AckHeader, AckType, BITMAP_PACKETS, Bitmap};
 pub use bits::{Bits, NarrowBits, U2, U3, U4, U5, U6, U11, U13, U20, U24, WideBits};
+pub use cut::CutDatagram;
 pub use data::{DataHeader, NextHeader};
 pub use ecn::Ecn;
 pub use error::ParseError;

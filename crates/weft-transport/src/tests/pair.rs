@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weft_units::{Duration, Instant, Seed};
-use weft_wire::{DataHeader, Packet};
+use weft_wire::{CutDatagram, DataHeader, Packet};
 
 use crate::path::PathId;
 use crate::{
@@ -76,6 +76,27 @@ pub(super) struct Pair {
     sequence: u64,
     /// The token of each message, by sender, connection and message.
     tokens: BTreeMap<(usize, ConnectionId, u32), u64>,
+}
+
+/// Returns the headers of a packet that a switch cut to 128 bytes, read from the bytes that a packet socket receives: with
+/// the lengths of the whole packet, and a checksum that no longer matches.
+fn cut(packet: &Packet, path: PathId, payload_len: u16) -> Packet {
+    const HEADERS: u16 = 28;
+    let mut bytes = [0; 114];
+    let datagram = u16::try_from(packet.len()).expect("headers are short") + payload_len;
+    let words =
+        [0x4500 | 11 << 2, HEADERS + datagram, 0, 0x4000, 0x4011, 0x1234, 0x0a00, 1, 0x0a00, 2];
+    let ports_and_length = [0xc000 + path.0, 4791, HEADERS - 20 + datagram, 0];
+    for (pair, word) in bytes.chunks_mut(2).zip(words.iter().chain(&ports_and_length)) {
+        pair.copy_from_slice(&word.to_be_bytes());
+    }
+    packet.emit(&mut bytes[HEADERS.into()..]);
+    let arrived = bytes.len().min((HEADERS + datagram).into());
+    let cut = CutDatagram::parse(&bytes[..arrived]).expect("the headers are whole").expect("UDP");
+    let missing = usize::from(HEADERS + datagram) - arrived;
+    assert_eq!((cut.dscp.get(), usize::from(cut.missing)), (11, missing));
+    let (headers, _) = Packet::parse(cut.bytes).expect("the headers are whole");
+    headers
 }
 
 pub(super) fn address(end: usize) -> SocketAddr {
@@ -177,11 +198,11 @@ impl Pair {
             Fate::Pass | Fate::Twice | Fate::Trim(_) => self.one_way,
         };
         let trimmed = if let Fate::Trim(at) = fate { Some(at) } else { None };
+        let packet = trimmed.map_or(*packet, |_| cut(packet, path, len));
         for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
             let mut arrival = self.arrival(from, transmit.path, matches!(fate, Fate::Mark(_)));
             arrival.received_at = self.now + delay;
-            let on_wire =
-                OnWire { to: 1 - from, arrival, packet: *packet, payload_len: len, trimmed };
+            let on_wire = OnWire { to: 1 - from, arrival, packet, payload_len: len, trimmed };
             self.sequence += 1;
             self.wire.insert((self.now + delay, self.sequence), on_wire);
         }
