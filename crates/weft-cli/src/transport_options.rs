@@ -85,6 +85,7 @@ impl TransportOptions {
         config.mtu = self.mtu.unwrap_or(config.mtu);
         let config = overrides::apply(&config, &self.set)?;
         config.validate().context("the transport's configuration cannot be used")?;
+        config.congestion.on_real_packets()?;
         Ok(config)
     }
 }

@@ -54,12 +54,14 @@ mod plain;
 mod queued;
 mod sampler;
 mod service;
+mod telemetry;
 
 pub use counters::{Counters, Loss};
 pub use part::Share;
 use queued::Ports;
 pub use sampler::PacketSample;
 use sampler::Sampler;
+pub use telemetry::Telemetry;
 
 /// Configuration of switches and ports.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,6 +116,8 @@ pub struct Fabric {
     pub payloads: PacketPayloads,
     /// The packets' bytes, if hosts encrypt.
     pub datagrams: Datagrams,
+    /// The telemetry on packets, if hosts' congestion control needs it.
+    pub telemetry: Option<Box<Telemetry>>,
     commands: Vec<Command>,
     hash: FabricHash,
     buffers: SharedBuffers,
@@ -152,6 +156,7 @@ impl Fabric {
             labels: Labels::default(),
             payloads: PacketPayloads::default(),
             datagrams: Datagrams::default(),
+            telemetry: None,
             commands: Vec::new(),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
@@ -406,6 +411,9 @@ impl Fabric {
             self.counters.duplicated += 1;
             let packet = self.packets.insert(&sent);
             self.labels.copy(hop.packet(), packet);
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.copy(hop.packet(), packet);
+            }
             self.payloads.copy(hop.packet(), packet);
             if let Some(datagram) = sent_datagram {
                 *self.datagrams.of(packet) = datagram;

@@ -105,7 +105,7 @@ mod timers;
 mod tests;
 
 pub use config::{ConfigError, RecoveryConfig, Retransmission, SettingsTable, TransportConfig};
-pub use congestion::{DcqcnConfig, NsccConfig, TimelyConfig};
+pub use congestion::{DcqcnConfig, HpccConfig, NsccConfig, TimelyConfig};
 pub use connection::{ConnectionStats, PrefetchStage};
 pub use direct::{Acknowledgement, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{

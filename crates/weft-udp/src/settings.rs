@@ -143,6 +143,9 @@ pub enum SettingFault {
     /// No setting, profile, policy, congestion control or cipher has the name.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
+    /// The congestion control works only in the simulator.
+    #[error(transparent)]
+    Telemetry(#[from] congestion::NeedsTelemetry),
     /// No mode of encryption has the name.
     #[error(transparent)]
     Mode(#[from] UnknownMode),
@@ -227,7 +230,9 @@ impl TransportSettings {
         match key {
             "profile" => self.profile = Some(value.parse()?),
             "policy" => self.policy = Some(value.parse()?),
-            "congestion" => self.congestion = Some(value.parse()?),
+            "congestion" => {
+                self.congestion = Some(value.parse::<congestion::Kind>()?.on_real_packets()?);
+            }
             "paths" => self.paths = Some(within(value, PATHS, "paths")?),
             "rto" => self.rto = Some(rto(value)?),
             "mtu" => self.mtu = Some(within(value, MTUS, "bytes")?),
@@ -339,6 +344,13 @@ mod tests {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
         TransportSettings::from_environment(|name| value(name).map(|(_, value)| value.into()))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_control_that_needs_telemetry_is_refused() {
+        let error = read(&[("WEFT_CONGESTION", "hpcc")]).unwrap_err();
+        let expected = "hpcc needs telemetry of switches, which only simulated ones write";
+        assert!(error.contains("WEFT_CONGESTION") && error.contains(expected), "{error}");
     }
 
     #[test]

@@ -323,6 +323,10 @@ impl Host {
         let named = |kind: &congestion::Kind| (kind.name(), *kind);
         let congestion =
             row("congestion", &self.congestion, congestion::Kind::ALL.iter().map(named))?;
+        let congestion = congestion.on_real_packets().map_err(|_| {
+            let expected = "a control that needs no telemetry of switches, such as weft";
+            value("host.congestion", &self.congestion, expected)
+        })?;
         let named = |kind: &path::Kind| (kind.name(), *kind);
         let policy = row("policy", &self.policy, path::Kind::ALL.iter().map(named))?;
         let bifrost = TransportConfig::bifrost();

@@ -47,6 +47,7 @@ impl Fabric {
             labels: Labels::default(),
             payloads: PacketPayloads::default(),
             datagrams: Datagrams::default(),
+            telemetry: None,
             commands: Vec::new(),
             hash: self.hash.clone(),
             buffers: self.buffers.clone(),

@@ -2,6 +2,7 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::TrimmedAt;
+use weft_transport::congestion::HopTelemetry;
 use weft_units::{BitRate, prefetch_all};
 
 use super::{Fabric, FabricConfig, Loss};
@@ -326,6 +327,12 @@ impl Fabric {
         if in_buffer {
             let switch = (port.node.0 - self.hosts) as usize;
             accounts.release(switch, if lossless { input } else { link }, hop.size());
+            if let Some(telemetry) = &mut self.telemetry {
+                let (queue, at) = (port.waiting(Class::Data), now.engine_clock());
+                let hop_telemetry =
+                    HopTelemetry { link: link.0, queue, sent: state.bytes, at, rate: class.rate };
+                telemetry.stamp(hop.packet(), hop_telemetry);
+            }
             if *mark_at == MarkAt::Dequeue
                 && let Some(queue) = &class.discipline
             {

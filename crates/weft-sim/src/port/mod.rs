@@ -78,6 +78,16 @@ pub enum PortError {
     /// Packets are cut at ports that have one queue.
     #[error("queue.kind is \"trim\", but port.kind is \"fifo\", expected \"priority\"")]
     CannotTrim,
+    /// The congestion control needs telemetry, which ports with one queue do not write.
+    #[error(
+        "transport.congestion is \"hpcc\", but port.kind is \"fifo\", expected \"priority\": only its ports write telemetry"
+    )]
+    NoTelemetry,
+    /// The congestion control needs telemetry, which does not pass what lies between the engine and the network.
+    #[error(
+        "transport.congestion is \"hpcc\", whose telemetry reaches no encrypted hosts, channels of messages or overlays"
+    )]
+    TelemetryOutOfReach,
     /// The reserved bytes exceed the buffer.
     #[error(
         "switch {switch} sets aside {needed} bytes for its {ports} ports, but buffer.size is {size}"

@@ -281,7 +281,7 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         policy: pick_row(rng, path::Kind::ALL, path::Kind::name),
         spray_unit: pick(rng, &[1, 1, 2, 50]),
         top_k: pick(rng, &[1, 2, 4]),
-        congestion: pick_row(rng, congestion::Kind::ALL, congestion::Kind::name),
+        congestion: control(rng),
         send_window,
         reorder_window: pick(rng, &[send_window, 1, 33, 300]),
         ack_every: pick(rng, &[1, 4, 16]),
@@ -295,6 +295,12 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         message_queue: pick(rng, &[1, 3, 1000]),
         ..base
     }
+}
+
+/// Draws a congestion control. One that needs telemetry has none at most of the swarm's ports, where it is refused.
+fn control(rng: &mut Rng) -> congestion::Kind {
+    let rows = congestion::Kind::ALL.iter().copied().filter(|kind| !kind.needs_telemetry());
+    pick_row(rng, &rows.collect::<Vec<_>>(), congestion::Kind::name)
 }
 
 /// Draws a loss recovery of RDMA NICs in some cases. Both ends use the same, and go-back-N only if the network keeps
@@ -332,7 +338,7 @@ fn odd(rng: &mut Rng, others: &TransportConfig) -> TransportConfig {
         mtu: pick(rng, &[256, 1440, 9000]).min(others.mtu),
         paths: pick(rng, &[1, 3, 16]),
         policy: pick_row(rng, path::Kind::ALL, path::Kind::name),
-        congestion: pick_row(rng, congestion::Kind::ALL, congestion::Kind::name),
+        congestion: control(rng),
         send_window: pick(rng, &[1, 100, 1000]),
         reorder_window: pick(rng, &[1, 5, 200]),
         ack_every: pick(rng, &[1, 8]),

@@ -60,6 +60,17 @@ impl WorldConfig {
         self.stack.as_ref().is_some_and(StackConfig::has_channels)
     }
 
+    /// Checks that telemetry, which the congestion control needs, reaches it.
+    ///
+    /// # Errors
+    /// The ports write none, or packets are not the engines'.
+    pub(crate) fn check_telemetry(&self) -> Result<(), PortError> {
+        if self.fabric.port.kind == crate::port::Kind::Fifo {
+            return Err(PortError::NoTelemetry);
+        }
+        if self.stack.is_some() { Err(PortError::TelemetryOutOfReach) } else { Ok(()) }
+    }
+
     /// Returns the limits of hosts' packets.
     pub(crate) fn sending(&self) -> Sending {
         let has_rdma = matches!(self.stack, Some(StackConfig::Messages(_)));

@@ -140,6 +140,10 @@ impl World {
         let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };
         fabric.pfc.check(&topology, &fabric.port, fabric.buffer.size, fabric.sending)?;
         let mut fabric = Fabric::new(topology, &fabric, seed.child("fabric", 0))?;
+        if config.transport.congestion.needs_telemetry() {
+            config.check_telemetry()?;
+            fabric.telemetry = Some(Box::default());
+        }
         let controller = config.controller.clone();
         let steering =
             controller.map(|it| Steering::new(it, &mut fabric, &config.fabric.forwarding));

@@ -2,14 +2,15 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{
-    Arrival, ConnectionId, Departure, Payload, Placement, PrefetchStage, TrimmedAt, Verdict,
+    Arrival, ConnectionId, Departure, Endpoint, Payload, Placement, PrefetchStage, TrimmedAt,
+    Verdict,
 };
 use weft_units::{Duration, prefetch, prefetch_all};
 use weft_wire::Packet;
 
 use super::Network;
 use crate::event::{Event, PortEvent};
-use crate::fabric::Loss;
+use crate::fabric::{Loss, Telemetry};
 use crate::nic;
 use crate::packet::{Ecn, Hop, Integrity, PacketRef, PacketSlot};
 use crate::pcie::Piece;
@@ -127,6 +128,9 @@ impl Network {
         let host = &mut self.hosts[hop.node().index()];
         if host.stack.is_some() {
             return self.arrive_at_stack(hop, &arrival);
+        }
+        if let Some(telemetry) = &mut self.fabric.telemetry {
+            receive_telemetry(telemetry, &mut host.endpoint, hop, &arrival, &slot.packet);
         }
         let verdict = host.endpoint.handle_packet(now, &arrival, &slot.packet, slot.payload_len);
         self.fabric.packets.remove(hop.packet());
@@ -362,7 +366,7 @@ impl Network {
         // Stored last: the headers were written in smaller pieces than a copy reads.
         self.fabric.packets.set(packet, slot);
         if self.fabric.holds_queues() {
-            return self.put_in_queue(node, link, hop);
+            return self.put_in_queue(node, link, hop, departure.connection);
         }
         if self.config.pcie.is_some() {
             let Departure { connection, payload, .. } = *departure;
@@ -401,7 +405,21 @@ impl Network {
 
     /// Puts a packet on a port that holds queues.
     #[inline(never)]
-    fn put_in_queue(&mut self, node: NodeId, link: LinkId, hop: Hop) {
+    fn put_in_queue(
+        &mut self,
+        node: NodeId,
+        link: LinkId,
+        hop: Hop,
+        connection: Option<ConnectionId>,
+    ) {
+        if let Some(telemetry) = &mut self.fabric.telemetry {
+            match (connection, self.fabric.packets.get(hop.packet()).packet) {
+                (Some(connection), Packet::Ack(ack)) if !ack.special => {
+                    telemetry.echo((node, connection), ack.timestamp_echo, hop.packet());
+                }
+                _ => telemetry.clear(hop.packet()),
+            }
+        }
         let jitter = SimSpan::from_picos(self.hosts[node.index()].jitter.draw());
         self.fabric.inject_into_queue(self.now, link, jitter, hop, &mut self.events);
     }
@@ -416,5 +434,24 @@ impl Network {
         let jittered = departure + SimSpan::from_picos(host.jitter.draw());
         port.last_arrival = jittered.max(port.last_arrival);
         port.last_arrival.since(departure)
+    }
+}
+
+/// Remembers the telemetry of a data packet that arrived until its ACK, and passes an ACK's to the engine.
+#[cold]
+fn receive_telemetry(
+    telemetry: &mut Telemetry,
+    endpoint: &mut Endpoint,
+    hop: Hop,
+    arrival: &Arrival,
+    packet: &Packet,
+) {
+    match packet {
+        Packet::Data(header, _) => {
+            let end = (hop.node(), ConnectionId(header.destination_cid));
+            telemetry.remember(end, header.timestamp, hop.packet());
+        }
+        Packet::Ack(ack) => endpoint.handle_telemetry(arrival, ack, telemetry.of(hop.packet())),
+        Packet::Setup(_) => {}
     }
 }

@@ -46,8 +46,8 @@ impl AckSample {
     }
 }
 
-/// A controller that limits the bytes in flight to at least one packet, over all paths, and at most two bandwidth-delay
-/// products ([`crate::TransportConfig::bdp`], or a packet if that is more); or one that limits the rate, to at most the
+/// A controller that limits the bytes in flight to at least one packet (nothing, if it waits for credit), over all paths, and at
+/// most two bandwidth-delay products ([`crate::TransportConfig::bdp`], or a packet if that is more); or one that limits the rate, to at most the
 /// port's, and may then have any window.
 pub trait Congestion: Debug {
     /// Processes an ACK of new packets.
@@ -65,6 +65,10 @@ pub trait Congestion: Debug {
 
     /// Processes a packet's retransmission timeout. Called for each packet; many may time out at once.
     fn on_timeout(&mut self, now: Instant);
+
+    /// Processes the telemetry that the switches of this controller's path wrote on a packet, the first switch first; the
+    /// ACK of that packet is processed next.
+    fn on_telemetry(&mut self, _hops: &[HopTelemetry]) {}
 
     /// Processes credit of the receiver for `bytes` more; `in_flight` bytes are in flight.
     fn on_credit(&mut self, _now: Instant, _bytes: u32, _in_flight: u32) {}
@@ -102,6 +106,7 @@ mod controllers;
 mod dcqcn;
 mod dctcp;
 mod fixed_window;
+mod hpcc;
 mod marked_fraction;
 mod mp_rdma;
 mod nscc;
@@ -111,6 +116,7 @@ mod scope;
 mod silence;
 mod stellar;
 mod swift;
+mod telemetry;
 mod timely;
 mod weft;
 
@@ -120,6 +126,7 @@ pub mod conformance;
 pub(crate) use controllers::Controllers;
 use opening::Opening;
 pub use scope::Scope;
+pub use telemetry::HopTelemetry;
 
 /// Returns the bytes in flight that keep the sender's port busy in an empty network, at least one packet.
 fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
@@ -158,6 +165,8 @@ macro_rules! controls {
         Nscc = 8 => nscc, "nscc", Connection, "one window from marks and queueing delay together (NSCC; Ultra Ethernet 1.0.3, section 3.6.13)",
             nscc: NsccConfig, "For the `nscc` congestion control: its target, and whether switches trim.";
         Rccc = 9 => rccc, "rccc", Connection, "credit that the receiver grants at the rate of its port (RCCC; Ultra Ethernet 1.0.3, section 3.6.14)";
+        Hpcc = 10 => hpcc, "hpcc", Path, "a window for each path from the links' telemetry, which only simulated switches write (HPCC; Li et al., SIGCOMM 2019)",
+            hpcc: HpccConfig, "For the `hpcc` congestion control: its target and its increases.";
     }} };
 }
 pub(crate) use controls;
@@ -218,6 +227,12 @@ macro_rules! congestion_controls {
                     Self::External(c) => c.on_trimmed(now, at),
                 }
             }
+            fn on_telemetry(&mut self, hops: &[HopTelemetry]) {
+                match self {
+                    $(Self::$kind(c) => c.on_telemetry(hops),)+
+                    Self::External(c) => c.on_telemetry(hops),
+                }
+            }
             fn on_credit(&mut self, now: Instant, bytes: u32, in_flight: u32) {
                 match self {
                     $(Self::$kind(c) => c.on_credit(now, bytes, in_flight),)+
@@ -265,3 +280,25 @@ macro_rules! congestion_controls {
 }
 
 controls!(congestion_controls!);
+
+/// The error of a congestion control that real packets cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0} needs telemetry of switches, which only simulated ones write; expected another, such as weft"
+)]
+pub struct NeedsTelemetry(pub Kind);
+
+impl Kind {
+    /// Returns `true` if the controller needs telemetry of switches: [`crate::Endpoint::handle_telemetry`].
+    pub const fn needs_telemetry(self) -> bool {
+        matches!(self, Self::Hpcc)
+    }
+
+    /// Returns the controller if it works with real packets, which carry no telemetry.
+    ///
+    /// # Errors
+    /// [`NeedsTelemetry`] if it needs telemetry.
+    pub const fn on_real_packets(self) -> Result<Self, NeedsTelemetry> {
+        if self.needs_telemetry() { Err(NeedsTelemetry(self)) } else { Ok(self) }
+    }
+}

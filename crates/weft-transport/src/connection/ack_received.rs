@@ -7,7 +7,7 @@ use super::credit::Credits;
 use super::in_flight::PacketState;
 use super::sender::{Counts, NewestAck, Sender, charge};
 use super::{Connection, Shared};
-use crate::congestion::{AckSample, Scope};
+use crate::congestion::{AckSample, Congestion, HopTelemetry, Scope};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::pool::before;
 use crate::timers::Timer;
@@ -122,6 +122,17 @@ impl Connection {
         }
         self.arm_congestion();
         Ok(())
+    }
+
+    /// Passes the telemetry that came with an ACK to the controller of the echoed packet's path, if it echoes the latest
+    /// transmission.
+    #[cold]
+    pub(crate) fn handle_telemetry(&mut self, ack: &AckHeader, hops: &[HopTelemetry]) {
+        let Some(sender) = self.sender.as_deref_mut().filter(|_| !ack.special) else { return };
+        let echoed = sender.packet(ack.psn).filter(|packet| packet.sent_at == ack.timestamp_echo);
+        if let Some(path) = echoed.map(|packet| packet.path) {
+            sender.controllers.of(path).on_telemetry(hops);
+        }
     }
 
     /// Arms the congestion timer for the controllers' next deadline, or for the next grant of credit.

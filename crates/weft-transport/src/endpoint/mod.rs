@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 
 use weft_units::{Instant, Seed, prefetch};
-use weft_wire::{DataHeader, Packet};
+use weft_wire::{AckHeader, DataHeader, Packet};
 
 pub use admission::{Admission, EndedConnection, SetupClass, SetupFault};
 pub use arrival::{Arrival, TrimmedAt};
@@ -21,6 +21,7 @@ pub use secret::Secret;
 use token::Tokens;
 pub use transmit::{Departure, Transmit};
 
+use crate::congestion::HopTelemetry;
 use crate::connection::{Connection, ConnectionStats, Identity, PeerKey, PrefetchStage, Shared};
 use crate::path::PathNews;
 use crate::{
@@ -300,6 +301,16 @@ impl Endpoint {
         });
         if let Err(reason) = taken {
             self.shared.stats.drop_packet(reason);
+        }
+    }
+
+    /// Processes the telemetry that switches wrote on the packet which an ACK echoes, the first switch first. Call it
+    /// before [`Self::handle_packet`] of that ACK. Telemetry that fits no connection is ignored.
+    #[cold]
+    pub fn handle_telemetry(&mut self, arrival: &Arrival, ack: &AckHeader, hops: &[HopTelemetry]) {
+        if let Ok(slot) = self.find(arrival, ack.destination_cid) {
+            let connection = self.connections.get_mut(slot).expect("found just now");
+            connection.handle_telemetry(ack, hops);
         }
     }
 

@@ -45,9 +45,10 @@ impl Loop {
     }
 }
 
-/// Returns the controllers that react to feedback; RCCC sends by the receiver's credit only.
+/// Returns the controllers that react to feedback; RCCC sends by the receiver's credit only, HPCC by telemetry.
 fn reacting() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::FixedWindow | Kind::Rccc))
+    let others = [Kind::FixedWindow, Kind::Rccc, Kind::Hpcc];
+    Kind::ALL.iter().copied().filter(move |kind| !others.contains(kind))
 }
 
 /// Returns the controllers that react to marks alone; Swift and TIMELY react to delay only, NSCC to both together.
