@@ -82,6 +82,46 @@ fn an_incast_of_1023_short_flows_takes_115_percent_of_its_share() {
     assert!((1.0..1.15).contains(&worst), "{worst} of the fair share");
 }
 
+/// Returns the slowest flow of an incast of 15 x 100 KB with a congestion control, us, and its trimmed packets.
+fn short_incast(changes: &str) -> (f64, u64) {
+    let workload = "kind = \"incast\"\nreceiver = 15\nsize = \"100KB\"";
+    let report = run_with(16, workload, changes);
+    assert_eq!(report.transport.counters.timeout_retransmits, 0, "{changes}");
+    (report.workloads[0].flows.fct_us.max, report.network.trimmed)
+}
+
+#[test]
+fn with_credits_a_short_incast_takes_its_fair_share_and_trims_each_packet_once_at_most() {
+    for changes in [
+        "congestion = \"nscc\" -> congestion = \"rccc\"",
+        "nscc = { trimming = true } -> nscc = { trimming = true, credits = true }",
+    ] {
+        let (worst, trimmed) = short_incast(changes);
+        println!("{changes}: {worst} us, {trimmed} trimmed");
+        // 15 x 100 KB with headers at 0.99 of 100 Gb/s are 124 us, and the first round trip carries none of the credit.
+        assert!((122.0..155.0).contains(&worst), "{changes}: {worst} us");
+        // 15 flows of 25 packets, all of which leave by speculative credit.
+        assert!((15..=15 * 25).contains(&trimmed), "{changes}: {trimmed} trimmed");
+    }
+}
+
+#[test]
+fn a_flow_alone_is_as_fast_with_credits_as_without() {
+    let fct = |changes: &str| {
+        let report = run_with(16, "kind = \"pairs\"\npairs = [[0, 15]]\nsize = \"2MB\"", changes);
+        report.workloads[0].flows.fct_us.max
+    };
+    let without = fct("");
+    for changes in [
+        "congestion = \"nscc\" -> congestion = \"rccc\"",
+        "nscc = { trimming = true } -> nscc = { trimming = true, credits = true }",
+    ] {
+        // The receiver grants 0.99 of the line rate.
+        let with = fct(changes);
+        assert!(with <= 1.015 * without, "{changes}: {with} us, {without} without");
+    }
+}
+
 #[test]
 fn trimming_needs_ports_that_hold_queues() {
     let text = "topology = { kind = \"leaf-spine\" }\nqueue = { kind = \"trim\" }\n\
