@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Criterion, Refusal};
 use crate::time::{SimSpan, SimTime};
 
-/// Number of consecutive units whose durations are compared.
+/// Number of consecutive units whose durations are compared, unless a pace says otherwise.
 pub const INTERVALS: usize = 2;
 
 /// The completion times of the latest units of one kind.
@@ -17,6 +17,8 @@ pub const INTERVALS: usize = 2;
 pub struct Pace {
     /// Number of pieces of a unit.
     pieces_per_unit: u64,
+    /// Number of consecutive units whose durations are compared.
+    intervals: usize,
     /// Number of completed pieces of the current unit.
     pieces: u64,
     /// The completion times of the latest units, oldest first.
@@ -24,9 +26,19 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns a pace without completed units.
+    /// Returns a pace without completed units, which compares [`INTERVALS`] of them.
     pub fn new(pieces_per_unit: u64) -> Self {
-        Self { pieces_per_unit, ..Self::default() }
+        Self::of_intervals(pieces_per_unit, INTERVALS)
+    }
+
+    /// Returns a pace without completed units, which compares this number of them.
+    pub fn of_intervals(pieces_per_unit: u64, intervals: usize) -> Self {
+        Self { pieces_per_unit, intervals, ..Self::default() }
+    }
+
+    /// Returns the number of units that are compared.
+    pub const fn intervals(&self) -> usize {
+        self.intervals
     }
 
     /// Forgets the completed units.
@@ -47,7 +59,7 @@ impl Pace {
             return false;
         }
         self.pieces = 0;
-        if self.ends.len() > INTERVALS {
+        if self.ends.len() > self.intervals {
             self.ends.pop_front();
         }
         // Hosts are simulated one after another, so the last piece processed may not be the latest.
@@ -63,7 +75,7 @@ impl Pace {
     /// Too few units were completed, or their durations differ too much.
     #[expect(clippy::cast_precision_loss, reason = "a share of picoseconds")]
     pub fn period(&self, criterion: &Criterion) -> Result<(SimSpan, f64), Refusal> {
-        let first = self.ends.front().filter(|_| self.ends.len() > INTERVALS);
+        let first = self.ends.front().filter(|_| self.ends.len() > self.intervals);
         let first = *first.ok_or(Refusal::TooFewUnits)?;
         if first < criterion.unchanged_since {
             return Err(Refusal::TooFewUnits);
@@ -72,8 +84,8 @@ impl Pace {
         let spans = pairs.map(|(start, end)| end.since(*start).as_picos());
         let (min, max) =
             spans.fold((u64::MAX, 0), |(min, max), span| (min.min(span), max.max(span)));
-        let last = *self.ends.back().expect("more than INTERVALS of them");
-        let mean = last.since(first).as_picos() / INTERVALS as u64;
+        let last = *self.ends.back().expect("more than the intervals");
+        let mean = last.since(first).as_picos() / self.intervals as u64;
         if mean == 0 {
             return Err(Refusal::NotSteady);
         }

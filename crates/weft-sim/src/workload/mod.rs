@@ -88,9 +88,15 @@ pub trait Workload: Debug + Send {
         Err(Refusal::NoUnits)
     }
 
-    /// Advances by `span` and by these units of the cycles that [`Self::cycles`] has just returned for the grain.
-    /// Returns the payload that will not be sent because of it, bytes.
-    fn skip(&mut self, _grain: Grain, _parts: &[Option<Advance>], _span: SimSpan) -> u64 {
+    /// Advances by `span` and by these units of the cycles that [`Self::cycles`] has just returned for the grain. The
+    /// session's time is that after the skip. Returns the payload that will not be sent because of it, bytes.
+    fn skip(
+        &mut self,
+        _grain: Grain,
+        _parts: &[Option<Advance>],
+        _span: SimSpan,
+        _session: &mut Session<'_>,
+    ) -> u64 {
         0
     }
 }

@@ -5,7 +5,7 @@
 //! and nothing else of the world changes.
 
 use super::global_events::Item;
-use super::{Network, World};
+use super::{Network, Session, World};
 use crate::fast_forward::{Criterion, Cycle, FastForwardReport, Grain, Refusal, Skip, plan};
 use crate::time::{SimSpan, SimTime};
 
@@ -93,12 +93,13 @@ impl World {
     fn execute_skip(&mut self, grain: Grain, skip: &Skip, counts: &[usize]) -> u64 {
         let mut parts = skip.parts.as_slice();
         let mut bytes = 0;
-        for (workload, count) in self.workloads.iter_mut().zip(counts) {
+        self.network.traffic.skipped += skip.span;
+        for ((number, workload), count) in (0..).zip(&mut self.workloads).zip(counts) {
             let (own, others) = parts.split_at(*count);
-            bytes += workload.skip(grain, own, skip.span);
+            let session = &mut Session::new(&mut self.network, number);
+            bytes += workload.skip(grain, own, skip.span, session);
             parts = others;
         }
-        self.network.traffic.skipped += skip.span;
         self.network.global_events.bring_forward(skip.span);
         self.limit =
             SimTime::from_picos(self.limit.as_picos().saturating_sub(skip.span.as_picos()));
@@ -124,6 +125,11 @@ impl Network {
         if let Some(state) = &mut self.fast_forward {
             state.unchanged_since = now;
         }
+    }
+
+    /// Returns `true` if the run may skip time.
+    pub(crate) const fn may_skip(&self) -> bool {
+        self.fast_forward.is_some()
     }
 
     /// Considers a skip as soon as all nodes have reached the current time.

@@ -12,6 +12,9 @@ use crate::workload::WorkloadError;
 /// Maximum number of ranks of a group: a schedule has a step for every pair of ranks.
 const MAX_MEMBERS: usize = 2048;
 
+/// Minimum number of rounds of a ring in which their pace is found: the measured ones, and as many to drain.
+const MIN_ROUNDS: usize = 6;
+
 /// The kind of parallelism an exchange belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parallelism {
@@ -36,6 +39,14 @@ pub(super) struct Phase {
     pub bytes: u64,
     /// The first step of the ring's rounds, if it is a ring.
     pub rounds_from: Option<usize>,
+}
+
+impl Exchange {
+    /// Returns `true` if it is one ring from its first step to its last, of rounds enough to find their pace in it.
+    pub(super) fn is_long_ring(&self) -> bool {
+        let [only] = &self.phases[..] else { return false };
+        only.rounds().is_some_and(|rounds| rounds.start == 0 && rounds.end >= 2 * MIN_ROUNDS)
+    }
 }
 
 impl Phase {

@@ -9,6 +9,7 @@ use weft_plan::collective::Step;
 
 use super::Config;
 use super::exchange::{Parallelism, Peers, Phase};
+use super::local_events::LocalEvents;
 use super::op::{LANES, Op};
 use super::program::Plan;
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
@@ -17,10 +18,10 @@ use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::workload::{Iteration, Shares, Workload};
-use crate::world::Session;
+use crate::world::{Network, Session};
 
 /// The bit of a wake's token that marks a message from a GPU of the same server.
-const MESSAGE: u64 = 1 << 63;
+pub(super) const MESSAGE: u64 = 1 << 63;
 /// The token with which an iteration begins.
 const BEGIN: u64 = u64::MAX;
 
@@ -41,6 +42,8 @@ pub(super) struct Job {
     pub(super) bytes: u64,
     /// The paces of the lanes, and the time spent in them.
     pub(super) skipping: Skipping,
+    /// The coming events of the first lane, if it uses no network and the run may skip time.
+    pub(super) local: Option<LocalEvents>,
     finished: Vec<Iteration>,
     /// Number of messages that were sent over the network.
     sent: u64,
@@ -68,6 +71,7 @@ impl Job {
             plan,
             ranks,
             channels: BTreeMap::new(),
+            local: None,
             began: SimTime::EPOCH,
             latest: SimTime::EPOCH,
             busy: 0,
@@ -96,7 +100,7 @@ impl Job {
     }
 
     /// Executes a rank's program until every lane waits.
-    fn advance(&mut self, rank: u32, session: &mut Session<'_>) {
+    pub(super) fn advance(&mut self, rank: u32, session: &mut Session<'_>) {
         while (0..LANES).any(|lane| self.step(rank, lane, session)) {}
         let stage = self.plan.grid.stage(rank) as usize;
         let ends = self.plan.programs[stage].each_ref().map(Vec::len);
@@ -113,7 +117,7 @@ impl Job {
     }
 
     /// Executes one operation of a lane; returns `false` if it must wait or the lane is at its end.
-    fn step(&mut self, rank: u32, lane: usize, session: &mut Session<'_>) -> bool {
+    pub(super) fn step(&mut self, rank: u32, lane: usize, session: &mut Session<'_>) -> bool {
         let stage = self.plan.grid.stage(rank) as usize;
         let state = &mut self.ranks[rank as usize];
         let Some(&op) = self.plan.programs[stage][lane].get(state.lanes[lane].next) else {
@@ -122,8 +126,10 @@ impl Job {
         let is_over = match op {
             Op::Compute(span) => {
                 if state.lanes[lane].since.is_none() {
+                    let end = session.now() + span;
                     state.lanes[lane].since = Some(session.now());
-                    session.wake_at(state.host, session.now() + span, rank.into());
+                    self.local.iter_mut().for_each(|local| local.add(end, rank.into()));
+                    session.wake_at(state.host, end, rank.into());
                 }
                 false
             }
@@ -153,15 +159,20 @@ impl Job {
         &mut self.skipping.tracks[track_of(rank, lane, self.plan.grid)].tally
     }
 
-    /// Ends a rank's computation.
+    /// Ends a rank's computation, and goes on.
     fn computed(&mut self, rank: u32, session: &mut Session<'_>) {
+        self.end_computation(rank, session);
+        self.advance(rank, session);
+    }
+
+    /// Ends a rank's computation.
+    pub(super) fn end_computation(&mut self, rank: u32, session: &mut Session<'_>) {
         let lane = &mut self.ranks[rank as usize].lanes[0];
         let since = lane.since.take().expect("it woke because it computes");
         self.tally(rank, 0).computing += session.now().since(since);
         self.pass(rank, 0, session);
         #[cfg(test)]
         self.log.push((rank, since, session.now()));
-        self.advance(rank, session);
     }
 
     /// Advances every slice of an exchange as far as possible; returns `true` if all are complete.
@@ -299,14 +310,23 @@ impl Job {
         let sender = &mut self.ranks[rank as usize];
         sender.local_free = sender.local_free.max(session.now()) + span;
         let at = sender.local_free + SimSpan::from(server.latency);
+        if let Some(local) = self.local.as_mut().filter(|_| Inlet::from_tag(tag).1.lane == 0) {
+            local.add(at, MESSAGE | tag);
+        }
         session.wake_at(self.ranks[to as usize].host, at, MESSAGE | tag);
     }
 
     /// Handles the arrival of a message.
     fn received(&mut self, tag: u64, session: &mut Session<'_>) {
+        let rank = self.take_in(tag);
+        self.advance(rank, session);
+    }
+
+    /// Puts a message into its receiver's inbox; returns the receiver.
+    pub(super) fn take_in(&mut self, tag: u64) -> u32 {
         let (rank, inlet) = Inlet::from_tag(tag);
         *self.ranks[rank as usize].inbox.entry(inlet).or_default() += 1;
-        self.advance(rank, session);
+        rank
     }
 
     /// Ends the iteration when all ranks are done: a barrier, as the norm of the gradients is in training.
@@ -361,12 +381,16 @@ pub(super) fn small(number: usize) -> u8 {
 impl Workload for Job {
     fn start(&mut self, session: &mut Session<'_>) {
         self.open(session);
+        let skips = session.network().is_some_and(Network::may_skip);
+        let is_local = self.channels.keys().all(|&(_, _, lane, _)| lane > 0);
+        self.local = (skips && is_local).then(LocalEvents::default);
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), BEGIN);
     }
 
     fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match *notice {
             Notice::Woken { token: BEGIN } => self.begin(session),
+            Notice::Woken { token } if !self.is_due(token, session.now()) => {}
             Notice::Woken { token } if token & MESSAGE != 0 => {
                 self.received(token & !MESSAGE, session);
             }
@@ -404,9 +428,19 @@ impl Workload for Job {
         Ok(vec![Some(Cycle { period, spread, units, owed: 0, level: 0 })])
     }
 
-    fn skip(&mut self, grain: Grain, parts: &[Option<Advance>], span: SimSpan) -> u64 {
+    fn skip(
+        &mut self,
+        grain: Grain,
+        parts: &[Option<Advance>],
+        span: SimSpan,
+        session: &mut Session<'_>,
+    ) -> u64 {
         if grain != Grain::Iteration {
-            return self.skip_in_lanes(parts, span);
+            let bytes = self.skip_in_lanes(parts, span);
+            if parts[0].is_none() {
+                self.catch_up(session);
+            }
+            return bytes;
         }
         let units = parts.iter().flatten().map(|part| part.units).sum();
         (self.began, self.latest) = (self.began + span, self.latest + span);

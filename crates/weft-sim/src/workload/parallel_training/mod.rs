@@ -21,6 +21,8 @@ mod channels;
 mod exchange;
 mod grid;
 mod job;
+mod local;
+mod local_events;
 mod model;
 mod op;
 mod placement;

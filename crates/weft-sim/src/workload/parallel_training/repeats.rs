@@ -10,7 +10,8 @@ use super::op::Op;
 pub(super) struct Repeats {
     /// Number of operations of a period; zero if there is none.
     pub period: usize,
-    /// For each operation the end of its run: from here to there each operation equals the one a period later.
+    /// For each operation the end of its run: each operation before it equals the one a period earlier, if that is in the
+    /// run.
     until: Vec<usize>,
     /// For each operation the number of its run, from one on; zero if it is in none.
     run: Vec<u32>,
@@ -43,7 +44,7 @@ impl Repeats {
             }
             if end >= start + period {
                 runs += 1;
-                until[start..end].fill(end);
+                until[start..end + period].fill(end + period);
                 run[start..end + period].fill(runs);
             }
             start = end.max(start + 1);
@@ -56,13 +57,13 @@ impl Repeats {
         self.run.get(op).copied().unwrap_or(0)
     }
 
-    /// Returns the number of periods by which ranks at `first` to `last` can advance and still have a period before the
-    /// end of the run; zero if they are not in one run.
+    /// Returns the number of periods by which ranks at `first` to `last` can advance within a run; zero if they are not in
+    /// one.
     pub(super) fn periods_left(&self, first: usize, last: usize) -> usize {
         let (Some(&until), Some(&other)) = (self.until.get(first), self.until.get(last)) else {
             return 0;
         };
-        if until == other { (until - last) / self.period } else { 0 }
+        if until == other && self.run(last) > 0 { (until - 1 - last) / self.period } else { 0 }
     }
 }
 
@@ -89,8 +90,8 @@ mod tests {
         let runs: Vec<u32> = (0..9).map(|op| repeats.run(op)).collect();
         assert_eq!(runs, [0, 1, 1, 1, 1, 1, 1, 0, 0]);
         assert_eq!(repeats.periods_left(1, 1), 2);
-        assert_eq!(repeats.periods_left(1, 2), 1);
-        assert_eq!(repeats.periods_left(3, 4), 0);
+        assert_eq!(repeats.periods_left(1, 3), 1);
+        assert_eq!(repeats.periods_left(4, 5), 0);
         assert_eq!(repeats.periods_left(0, 1), 0, "in different runs");
         assert_eq!(repeats.periods_left(8, 8), 0, "past the end");
     }
@@ -99,7 +100,7 @@ mod tests {
     fn records_must_be_equally_far_apart() {
         let ops = [Op::Record(0), Op::Record(1), Op::Record(2), Op::Record(5), Op::Record(8)];
         let repeats = Repeats::new(&ops, 1);
-        assert_eq!((repeats.periods_left(0, 0), repeats.periods_left(2, 2)), (2, 2));
+        assert_eq!((repeats.periods_left(0, 0), repeats.periods_left(3, 3)), (2, 1));
         assert_eq!(Repeats::new(&ops, 2).periods_left(0, 0), 0);
     }
 }

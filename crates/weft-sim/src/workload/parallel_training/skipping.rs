@@ -15,6 +15,9 @@ use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
 use crate::time::SimSpan;
 use crate::world::Session;
 
+/// Number of operations that a lane can execute before it may have to wait for the first lane, if that is far ahead.
+const FAR_AHEAD: usize = 4;
+
 impl Job {
     /// Counts an operation that a rank has passed.
     pub(super) fn count_operation(
@@ -68,8 +71,23 @@ impl Job {
         if gathers {
             return Err(Refusal::NotRepeating);
         }
-        let tracks = 0..self.skipping.tracks.len();
-        tracks.map(|track| self.cycle(track, grain, criterion)).collect()
+        let tracks = self.skipping.tracks.len();
+        // While the first lane is far ahead, it is executed (`local.rs`); otherwise all advance by what repeats.
+        let is_close = |track| {
+            let members = Members::of(track, self.plan.grid);
+            let stage = self.plan.grid.stage(members.first) as usize;
+            let last = self.lanes(members).map(|(_, lane)| lane.next).max().unwrap_or(0);
+            let program = &self.plan.programs[stage][members.lane];
+            last < program.len() && self.before_await(members, stage, last) < FAR_AHEAD
+        };
+        if self.local.is_some() && !(1..tracks).any(is_close) {
+            let others = (1..tracks).map(|track| self.cycle(track, grain, criterion, true));
+            let cycles: Result<Vec<_>, _> = std::iter::once(Ok(None)).chain(others).collect();
+            if cycles.as_ref().is_ok_and(|cycles| cycles.iter().any(Option::is_some)) {
+                return cycles;
+            }
+        }
+        (0..tracks).map(|track| self.cycle(track, grain, criterion, false)).collect()
     }
 
     /// Returns the cycle of a track; `None` if all its ranks wait for another lane, or are at their end.
@@ -78,6 +96,7 @@ impl Job {
         track: usize,
         grain: Grain,
         criterion: &Criterion,
+        is_first_executed: bool,
     ) -> Result<Option<Cycle>, Refusal> {
         let members = Members::of(track, self.plan.grid);
         let state = &self.skipping.tracks[track];
@@ -94,7 +113,7 @@ impl Job {
                 self.steps_left(members)
                     .and_then(|(of, units)| Ok((state.period_of_steps(of, criterion)?, units)))
             } else {
-                self.periods_left(members, level).and_then(|(run, units)| {
+                self.periods_left(members, level, is_first_executed).and_then(|(run, units)| {
                     Ok((state.period_of_operations(level, run, criterion)?, units))
                 })
             };
@@ -124,7 +143,12 @@ impl Job {
     }
 
     /// Returns the run in which all members are, and the number of its periods by which they can advance.
-    fn periods_left(&self, members: Members, level: usize) -> Result<(u32, u64), Refusal> {
+    fn periods_left(
+        &self,
+        members: Members,
+        level: usize,
+        is_first_executed: bool,
+    ) -> Result<(u32, u64), Refusal> {
         let mut places = vec![(usize::MAX, 0); self.plan.programs.len()];
         for (stage, lane) in self.lanes(members) {
             let (first, last) = &mut places[stage];
@@ -140,9 +164,12 @@ impl Job {
                 return Err(Refusal::NotRepeating);
             }
             units = units.min(repeats.periods_left(first, last));
-            if members.lane == 0 {
-                units = units.min(self.before_record(stage, last) / repeats.period);
-            }
+            let free = match members.lane {
+                0 => self.before_record(stage, last),
+                _ if is_first_executed => self.before_await(members, stage, last),
+                _ => usize::MAX,
+            };
+            units = units.min(free / repeats.period);
         }
         Ok((run, units as u64))
     }
@@ -161,6 +188,19 @@ impl Job {
             set.checked_sub(last)
         });
         places.min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns the number of operations by which ranks of a stage at `last` in a lane can advance without passing a record
+    /// that one of them has not set.
+    fn before_await(&self, members: Members, stage: usize, last: usize) -> usize {
+        let ahead = &self.plan.programs[stage][members.lane][last..];
+        let of_stage = members.ranks().filter(|&rank| self.plan.grid.stage(rank) as usize == stage);
+        let until_unset = |rank: u32| {
+            let records = &self.ranks[rank as usize].records;
+            let unset = |op: &Op| matches!(*op, Op::Await(record) if !records[record]);
+            ahead.iter().position(unset).map(|place| place.saturating_sub(1))
+        };
+        of_stage.filter_map(until_unset).min().unwrap_or(usize::MAX)
     }
 
     /// Returns the exchange and the phase in which all members are, and the number of steps by which they can advance.
@@ -193,11 +233,14 @@ impl Job {
 
     /// Advances the lanes; returns the bytes that are not sent.
     pub(super) fn skip_in_lanes(&mut self, parts: &[Option<Advance>], span: SimSpan) -> u64 {
+        let is_first_executed = self.local.is_some() && parts[0].is_none();
         let mut bytes = 0;
         for (track, part) in parts.iter().enumerate() {
             let state = &mut self.skipping.tracks[track];
             let Some(part) = part else {
-                state.advance(0, span, 0);
+                if track > 0 || !is_first_executed {
+                    state.advance(0, span, 0);
+                }
                 continue;
             };
             let (level, units) = (part.cycle.level, part.units);
@@ -209,8 +252,9 @@ impl Job {
                 self.skip_operations(track, level, units, span)
             };
         }
-        for rank in &mut self.ranks {
-            rank.local_free += span;
+        if !is_first_executed {
+            self.ranks.iter_mut().for_each(|rank| rank.local_free += span);
+            self.local.iter_mut().for_each(|local| local.shift(span));
         }
         self.bytes += bytes;
         bytes
@@ -224,6 +268,7 @@ impl Job {
         for track in &mut self.skipping.tracks {
             track.advance(0, span, 0);
         }
+        self.local.iter_mut().for_each(|local| local.shift(span));
         for rank in &mut self.ranks {
             rank.local_free += span;
             for since in rank.lanes.iter_mut().filter_map(|lane| lane.since.as_mut()) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::grid::Grid;
-use super::op::LANES;
+use super::op::{LANES, Op};
 use super::program::Plan;
 use crate::fast_forward::{Criterion, INTERVALS, Pace, Refusal};
 use crate::time::{SimSpan, SimTime};
@@ -40,6 +40,8 @@ struct Level {
 /// A lane of one stage, or of all.
 #[derive(Debug)]
 pub(super) struct Track {
+    /// `true` if every exchange of the lane is a long ring.
+    has_long_rings: bool,
     /// By period, the longest first.
     levels: Vec<Level>,
     /// The pace of steps in an exchange.
@@ -53,12 +55,15 @@ pub(super) struct Track {
 
 impl Track {
     /// Returns a track whose units are complete after these numbers of operations of all its ranks, and whose steps are
-    /// after `receives` receives.
-    pub(super) fn new(operations: &[u64], receives: u64) -> Self {
-        let level =
-            |&pieces: &u64| Level { pace: Pace::new(pieces), run: 0, tallies: VecDeque::new() };
+    /// after `receives` receives. If all its exchanges are long rings, the steps tell whether a ring is steady, and one is
+    /// measured.
+    pub(super) fn new(operations: &[u64], receives: u64, has_long_rings: bool) -> Self {
+        let intervals = if has_long_rings { 1 } else { INTERVALS };
+        let pace = |&pieces: &u64| Pace::of_intervals(pieces, intervals);
+        let level = |pace| Level { pace, run: 0, tallies: VecDeque::new() };
         Self {
-            levels: operations.iter().map(level).collect(),
+            has_long_rings,
+            levels: operations.iter().map(pace).map(level).collect(),
             steps: Pace::new(receives),
             steps_of: None,
             owed: 0,
@@ -96,7 +101,7 @@ impl Track {
         }
         let is_complete = level.pace.count_piece(now);
         if is_complete {
-            if level.tallies.len() > INTERVALS {
+            if level.tallies.len() > level.pace.intervals() {
                 level.tallies.pop_front();
             }
             level.tallies.push_back(tally);
@@ -121,7 +126,12 @@ impl Track {
         criterion: &Criterion,
     ) -> Result<(SimSpan, f64), Refusal> {
         let level = &self.levels[level];
-        if level.run != run { Err(Refusal::TooFewUnits) } else { level.pace.period(criterion) }
+        if level.run != run {
+            return Err(Refusal::TooFewUnits);
+        }
+        let (period, spread) = level.pace.period(criterion)?;
+        let of_steps = if self.has_long_rings { self.steps.period(criterion)?.1 } else { 0.0 };
+        Ok((period, spread.max(of_steps)))
     }
 
     /// Returns the period and the spread of the steps of an exchange's phase.
@@ -238,7 +248,14 @@ impl Skipping {
                     *count += level.period as u64;
                 }
             }
-            Track::new(&operations, u64::from(members.count) * u64::from(slices))
+            let programs = plan.programs.iter().flat_map(|lanes| &lanes[members.lane]);
+            let has_long_rings = members.lane > 0
+                && programs.clone().all(|op| match *op {
+                    Op::Exchange(exchange) => plan.exchanges[exchange].is_long_ring(),
+                    _ => true,
+                });
+            let receives = u64::from(members.count) * u64::from(slices);
+            Track::new(&operations, receives, has_long_rings)
         });
         Self {
             tracks: tracks.collect(),
