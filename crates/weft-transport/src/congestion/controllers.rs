@@ -65,7 +65,9 @@ impl Controllers {
     /// Writes every path's first window.
     pub(crate) fn open_windows(&mut self, paths: &mut Paths) {
         if self.scope == Scope::Path {
-            paths.ids().for_each(|path| paths.state_mut(path).window = 0);
+            for path in paths.ids() {
+                paths.set_window(path, 0);
+            }
         }
         paths.ids().for_each(|path| self.publish(path, paths));
     }
@@ -121,7 +123,7 @@ impl Controllers {
     fn publish(&mut self, path: PathId, paths: &mut Paths) {
         if self.scope == Scope::Path {
             let window = self.each[usize::from(path.0)].window();
-            let published = core::mem::replace(&mut paths.state_mut(path).window, window);
+            let published = paths.set_window(path, window);
             self.sum = self.sum + u64::from(window) - u64::from(published);
         }
     }

@@ -274,11 +274,7 @@ impl Sender {
         {
             let sent_at = self.last_stamp.from_wire(packet.sent_at);
             self.acked_sent_at = self.acked_sent_at.max(sent_at);
-            let state = self.paths.state_mut(packet.path);
-            state.acked_sent_at = state.acked_sent_at.max(sent_at);
-            state.last_response_at = now;
-            state.losses = 0;
-            self.paths.count_acked(packet.path);
+            self.paths.note_acked(packet.path, sent_at, now);
         }
         newly_acked.bytes += charge(len);
         newly_acked.packets += 1;

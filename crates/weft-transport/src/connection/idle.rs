@@ -82,7 +82,7 @@ impl Connection {
         let is_old = |sender: &mut Box<Sender>| sender.is_done() && now >= sender.release_at();
         if let Some(mut sender) = self.sender.take_if(is_old) {
             let found_down =
-                |&path: &PathId| !sender.paths.state(path).up && sender.health.is_watched(path);
+                |&path: &PathId| sender.paths.is_down(path) && sender.health.is_watched(path);
             for path in sender.paths.ids().filter(found_down) {
                 shared.stats.paths_up += 1;
                 shared.events.push_back(Event::PathUp { connection: self.id, path });

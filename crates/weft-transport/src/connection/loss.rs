@@ -92,7 +92,7 @@ impl Sender {
         let sent_at = self.last_stamp.from_wire(packet.sent_at);
         let missing = packet.state == PacketState::Missing;
         let by_path = limits.by_path;
-        if by_path && missing && sent_at < self.paths.state(packet.path).acked_sent_at {
+        if by_path && missing && sent_at < self.paths.acked_sent_at(packet.path) {
             return Ok(Cause::Overtaken);
         }
         let timeout = sent_at + limits.timeout(packet.retransmissions);
@@ -319,9 +319,9 @@ impl Sender {
         }
         self.paths.mark_suspected(path, now);
         let shared_losses = shared.peer_paths.note_loss(self.peer, path, sent_at, now);
-        let state = self.paths.state(path);
-        let silent = now.since(state.last_response_at) >= silence;
-        if state.up && silent && state.losses.max(shared_losses) >= shared.config.path_down_after {
+        let silent = now.since(self.paths.last_response_at(path)) >= silence;
+        let losses = self.paths.losses(path).max(shared_losses);
+        if !self.paths.is_down(path) && silent && losses >= shared.config.path_down_after {
             self.take_down(id, path, now, shared);
         }
     }

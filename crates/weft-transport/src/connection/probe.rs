@@ -166,9 +166,8 @@ impl Connection {
         let sender = self.sender.as_deref_mut().expect("it probed");
         sender.probation.on_missed_probe(path);
         shared.peer_paths.note_loss(sender.peer, path, now, now);
-        let state = sender.paths.state_mut(path);
-        state.losses = state.losses.saturating_add(1);
-        if state.up && state.losses >= shared.config.path_down_after {
+        let losses = sender.paths.count_loss(path);
+        if !sender.paths.is_down(path) && losses >= shared.config.path_down_after {
             sender.take_down(self.id, path, now, shared);
             sender.probation.note_silent(path, now);
         }
@@ -230,7 +229,7 @@ impl Connection {
             sender.health.on_answer(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
         shared.peer_paths.note_up(sender.peer, path);
         let delays = Delays::read(now, answer.sent_at, arrival, ack);
-        let was_up = sender.paths.state(path).up;
+        let was_up = !sender.paths.is_down(path);
         sender.paths.sample_rtt(path, delays.fabric());
         if sender.paths.up_count() == 0 {
             sender.probation.reset_all();
@@ -243,9 +242,7 @@ impl Connection {
             return Ok(());
         }
         sender.paths.set_up(path, !shared.peer_paths.is_lossy(sender.peer, path));
-        let state = sender.paths.state_mut(path);
-        state.last_response_at = now;
-        state.losses = 0;
+        sender.paths.note_answered(path, now);
         let feedback = Feedback::Acked { marked: false, rtt: Some(delays.fabric()) };
         sender.policy.on_feedback(path, feedback, &sender.paths, now);
         if !was_up {
@@ -299,12 +296,11 @@ impl Sender {
     /// is none.
     fn watch_idle(&mut self, now: Instant, interval: Duration) -> bool {
         let is_idle = |path: &PathId| {
-            let state = self.paths.state(*path);
-            let is_silent = now.since(state.last_response_at) >= interval;
-            state.up && is_silent && !self.health.is_watched(*path)
+            let is_silent = now.since(self.paths.last_response_at(*path)) >= interval;
+            !self.paths.is_down(*path) && is_silent && !self.health.is_watched(*path)
         };
         let idle = self.paths.ids().filter(is_idle);
-        let Some(path) = idle.min_by_key(|&path| self.paths.state(path).last_response_at) else {
+        let Some(path) = idle.min_by_key(|&path| self.paths.last_response_at(path)) else {
             return false;
         };
         // An answer takes a round trip, which may be long for a path that is idle because it is slow.

@@ -17,7 +17,7 @@ impl Sender {
     #[cold]
     pub(super) fn follow_others(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
         for path in self.paths.ids() {
-            if !self.health.is_watched(path) || self.paths.state(path).up {
+            if !self.health.is_watched(path) || !self.paths.is_down(path) {
                 self.paths.set_up(path, !shared.peer_paths.is_closed(self.peer, path));
             }
         }
@@ -41,7 +41,7 @@ impl Sender {
     /// Resets the shared loss counts of the paths that an ACK just covered.
     #[cold]
     pub(super) fn notify_others(&self, now: Instant, shared: &mut Shared) {
-        let acked = |path| self.paths.state(path).last_response_at == now;
+        let acked = |path| self.paths.last_response_at(path) == now;
         shared.peer_paths.note_acked(self.peer, acked);
     }
 
@@ -50,6 +50,7 @@ impl Sender {
         if !shared.peer_paths.is_shared() {
             return;
         }
+        self.paths.count_packets();
         let (round_trip, changed) = shared.peer_paths.seed(self.peer, &mut self.paths, now);
         self.round_trip.seed(round_trip);
         // The policy's ranking of paths is out of date.

@@ -68,7 +68,7 @@ impl Connection {
         let packet = *sender.packet(ack.psn).filter(is_latest).ok_or(DropReason::StaleAck)?;
         shared.stats.nacks_received += 1;
         sender.waiting_since = now;
-        sender.paths.state_mut(packet.path).last_response_at = now;
+        sender.paths.note_response(packet.path, now);
         let at = match ack.ack_type {
             AckType::TrimmedLastHop => TrimmedAt::LastHop,
             _ => TrimmedAt::Fabric,

@@ -199,7 +199,7 @@ mod tests {
             policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("some are open")
         };
         assert_eq!(select(&mut policy, &paths), PathId(0));
-        paths.state_mut(PathId(0)).window = 1000;
+        paths.set_window(PathId(0), 1000);
         paths.state_mut(PathId(0)).in_flight = 1000;
         assert_eq!(select(&mut policy, &paths), PathId(1));
         paths.state_mut(PathId(0)).in_flight = 0;

@@ -58,7 +58,7 @@ impl Candidates<'_> {
     #[inline]
     pub fn is_open(&self, path: PathId) -> bool {
         let state = &self.state(path);
-        let fits = state.in_flight == 0 || state.in_flight + self.mtu <= state.window;
+        let fits = state.in_flight == 0 || state.in_flight + self.mtu <= self.window(path);
         let room = fits || self.beyond_windows;
         room && self.is_up(path) && self.avoid != Some(path)
     }
@@ -84,7 +84,7 @@ impl Candidates<'_> {
         }
         let rank = |path: &PathId| {
             let (last_response_at, suspected_at) =
-                (self.state(*path).last_response_at, self.suspected_at(*path));
+                (self.last_response_at(*path), self.suspected_at(*path));
             let works = last_response_at >= suspected_at;
             let last_response_at = if works { last_response_at } else { Instant::EPOCH };
             (last_response_at, Reverse(suspected_at))

@@ -11,6 +11,10 @@ use super::PathId;
 #[derive(Debug)]
 pub struct Paths {
     table: Vec<PathState>,
+    /// The fields that few connections need; empty until one is needed.
+    rare: Vec<Rare>,
+    /// The time from which the times in `table` count.
+    start: Instant,
     /// The time of the last loss counted against a path, if any.
     suspected_at: BTreeMap<PathId, Instant>,
     /// The numbers of packets lost on a path, if any.
@@ -28,44 +32,67 @@ struct Lost {
     latest: u32,
 }
 
-/// The state of a path that every packet may change. Times are nanoseconds; 32 bits hold 4.29 s, longer than any
-/// timeout.
+/// The state of a path that every packet changes: a quarter of a cache line, because a sprayed packet's path is in no
+/// cache, and the paths of a simulation's hosts took more memory than anything but packets in flight.
+///
+/// Times are nanoseconds since [`Paths::start`], and zero before it. 32 bits hold 4.29 s, longer than any timeout.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))] // One cache line holds it: a sprayed packet's path is in no cache.
+#[repr(align(16))]
 pub(crate) struct PathState {
     /// The smoothed round-trip time; zero until measured.
     srtt_ns: u32,
     /// Bytes sent and not yet acknowledged or lost.
     pub(crate) in_flight: u32,
-    /// Bytes that may be in flight on this path.
-    pub(crate) window: u32,
     /// The time at which the latest acknowledged packet of this path was sent.
-    pub(crate) acked_sent_at: Instant,
+    acked_sent_at: u32,
     /// The time of the last acknowledgement or probe answer for this path.
-    pub(crate) last_response_at: Instant,
-    /// Number of consecutive losses without an acknowledgement between them.
-    pub(crate) losses: u8,
+    last_response_at: u32,
+}
+
+/// The state of a path under a controller of its own, after a loss, or where connections share what they find.
+#[derive(Clone, Copy, Debug)]
+struct Rare {
+    /// Bytes that may be in flight on this path.
+    window: u32,
     /// Number of packets acknowledged since [`Paths::take_counts`]; saturates.
     acked: u16,
-    /// `true` if it carries packets, as far as known.
-    pub(crate) up: bool,
+    /// Number of consecutive losses without an acknowledgement between them.
+    losses: u8,
+    /// `true` if it carries no packets, as far as known.
+    down: bool,
+}
+
+impl Rare {
+    const INITIAL: Self = Self { window: u32::MAX, acked: 0, losses: 0, down: false };
 }
 
 impl Paths {
     pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
-        let path = PathState {
-            srtt_ns: 0,
-            in_flight: 0,
-            window: u32::MAX,
-            acked_sent_at: Instant::EPOCH,
-            last_response_at: now,
-            losses: 0,
-            acked: 0,
-            up: true,
-        };
-        let table = alloc::vec![path; usize::from(count)];
-        let (suspected_at, lost) = (BTreeMap::new(), BTreeMap::new());
-        Self { table, suspected_at, lost, up: count, mtu: mtu.into() }
+        let path = PathState { srtt_ns: 0, in_flight: 0, acked_sent_at: 0, last_response_at: 0 };
+        Self {
+            table: alloc::vec![path; usize::from(count)],
+            rare: Vec::new(),
+            start: now,
+            suspected_at: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            up: count,
+            mtu: mtu.into(),
+        }
+    }
+
+    /// Starts to count acknowledged packets for [`Self::take_counts`].
+    pub(crate) fn count_packets(&mut self) {
+        self.rare.resize(self.table.len(), Rare::INITIAL);
+    }
+
+    #[inline]
+    fn rare(&self, path: PathId) -> &Rare {
+        self.rare.get(usize::from(path.0)).unwrap_or(&Rare::INITIAL)
+    }
+
+    fn rare_mut(&mut self, path: PathId) -> &mut Rare {
+        self.rare.resize(self.table.len(), Rare::INITIAL);
+        &mut self.rare[usize::from(path.0)]
     }
 
     /// Returns the number of paths; at least one.
@@ -82,7 +109,13 @@ impl Paths {
     /// than waiting.
     #[inline]
     pub fn is_up(&self, path: PathId) -> bool {
-        self.up == 0 || self.state(path).up
+        self.up == 0 || !self.is_down(path)
+    }
+
+    /// Returns `true` if the path carries no packets, as far as known.
+    #[inline]
+    pub(crate) fn is_down(&self, path: PathId) -> bool {
+        self.rare(path).down
     }
 
     /// Returns a uniformly random path, open or not.
@@ -105,8 +138,7 @@ impl Paths {
     /// Counts a loss against the path.
     pub(crate) fn mark_suspected(&mut self, path: PathId, now: Instant) {
         self.suspected_at.insert(path, now);
-        let losses = &mut self.state_mut(path).losses;
-        *losses = losses.saturating_add(1);
+        self.count_loss(path);
     }
 
     /// Counts a packet lost on the path.
@@ -121,17 +153,81 @@ impl Paths {
         self.lost.get(&path).map_or(0, |lost| lost.all)
     }
 
-    /// Counts an acknowledged packet of the path.
+    /// Counts a loss or an unanswered probe; returns the number of consecutive ones.
+    pub(crate) fn count_loss(&mut self, path: PathId) -> u8 {
+        let losses = &mut self.rare_mut(path).losses;
+        *losses = losses.saturating_add(1);
+        *losses
+    }
+
+    /// Returns the number of consecutive losses without an acknowledgement between them.
+    pub(crate) fn losses(&self, path: PathId) -> u8 {
+        self.rare(path).losses
+    }
+
+    /// Records the acknowledgement of a packet that was sent on the path at `sent_at`.
     #[inline]
-    pub(crate) fn count_acked(&mut self, path: PathId) {
+    pub(crate) fn note_acked(&mut self, path: PathId, sent_at: Instant, now: Instant) {
+        let (sent_at, now) = (self.stored(sent_at), self.stored(now));
         let state = self.state_mut(path);
-        state.acked = state.acked.saturating_add(1);
+        state.acked_sent_at = state.acked_sent_at.max(sent_at);
+        state.last_response_at = now;
+        if let Some(rare) = self.rare.get_mut(usize::from(path.0)) {
+            rare.losses = 0;
+            rare.acked = rare.acked.saturating_add(1);
+        }
+    }
+
+    /// Records the answer to a probe of the path.
+    pub(crate) fn note_answered(&mut self, path: PathId, now: Instant) {
+        self.note_response(path, now);
+        if let Some(rare) = self.rare.get_mut(usize::from(path.0)) {
+            rare.losses = 0;
+        }
+    }
+
+    /// Records that a packet came through the path, though not to its end.
+    pub(crate) fn note_response(&mut self, path: PathId, now: Instant) {
+        let now = self.stored(now);
+        self.state_mut(path).last_response_at = now;
+    }
+
+    /// Returns the time at which the latest acknowledged packet of the path was sent; the start if there was none.
+    #[inline]
+    pub(crate) fn acked_sent_at(&self, path: PathId) -> Instant {
+        self.start + Duration::from_nanos(self.state(path).acked_sent_at.into())
+    }
+
+    /// Returns the time of the last acknowledgement or probe answer for the path; the start if there was none.
+    pub(crate) fn last_response_at(&self, path: PathId) -> Instant {
+        self.start + Duration::from_nanos(self.state(path).last_response_at.into())
+    }
+
+    /// Returns a time as the table stores it.
+    #[inline]
+    fn stored(&mut self, at: Instant) -> u32 {
+        let nanos = at.since(self.start).as_nanos();
+        u32::try_from(nanos).unwrap_or_else(|_| self.move_start(at))
+    }
+
+    /// Moves the start to half the range before `at`, and with it all earlier times; returns the new form of `at`.
+    #[cold]
+    fn move_start(&mut self, at: Instant) -> u32 {
+        const BEFORE: u32 = 1 << 31;
+        let start = at - Duration::from_nanos(BEFORE.into());
+        let by = u32::try_from(start.since(self.start).as_nanos()).unwrap_or(u32::MAX);
+        for state in &mut self.table {
+            state.acked_sent_at = state.acked_sent_at.saturating_sub(by);
+            state.last_response_at = state.last_response_at.saturating_sub(by);
+        }
+        self.start = start;
+        BEFORE
     }
 
     /// Returns and resets the numbers of packets acknowledged and lost since the last call; zeros if the first
     /// saturated, because the share of lost packets is unknown then.
     pub(crate) fn take_counts(&mut self, path: PathId) -> (u16, u32) {
-        let acked = core::mem::take(&mut self.state_mut(path).acked);
+        let acked = core::mem::take(&mut self.rare_mut(path).acked);
         let lost = self.lost.get_mut(&path).map_or(0, |lost| core::mem::take(&mut lost.latest));
         if acked == u16::MAX { (0, 0) } else { (acked, lost) }
     }
@@ -160,8 +256,14 @@ impl Paths {
     }
 
     /// Returns the bytes that may be in flight on this path; `u32::MAX` if one window covers all paths.
+    #[inline]
     pub fn window(&self, path: PathId) -> u32 {
-        self.state(path).window
+        self.rare(path).window
+    }
+
+    /// Sets the bytes that may be in flight on this path; returns the previous value.
+    pub(crate) fn set_window(&mut self, path: PathId, window: u32) -> u32 {
+        core::mem::replace(&mut self.rare_mut(path).window, window)
     }
 
     /// Returns the number of paths that carry packets, as far as known.
@@ -170,10 +272,9 @@ impl Paths {
     }
 
     pub(crate) fn set_up(&mut self, path: PathId, up: bool) {
-        let state = &mut self.table[usize::from(path.0)];
-        if state.up != up {
-            state.up = up;
-            state.losses = 0;
+        if self.is_down(path) == up {
+            let rare = self.rare_mut(path);
+            (rare.down, rare.losses) = (!up, 0);
             if up { self.up += 1 } else { self.up -= 1 }
         }
     }
@@ -201,5 +302,32 @@ impl Paths {
     #[inline]
     pub(crate) fn state(&self, path: PathId) -> &PathState {
         &self.table[usize::from(path.0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_takes_16_bytes() {
+        assert_eq!(size_of::<PathState>(), 16);
+    }
+
+    #[test]
+    fn times_are_exact_for_two_seconds_and_in_order_however_long_a_connection_sends() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000 + 7);
+        let mut paths = Paths::new(3, 1000, at(1));
+        paths.note_acked(PathId(1), at(50), at(60));
+        for second in 1..20 {
+            let now = at(second * 1000);
+            paths.note_acked(PathId(0), now - Duration::from_millis(3), now);
+            assert_eq!(paths.acked_sent_at(PathId(0)), now - Duration::from_millis(3));
+            assert_eq!(paths.last_response_at(PathId(0)), now);
+            let idle = now.since(paths.last_response_at(PathId(1)));
+            assert!(idle >= Duration::from_secs(2.min(second - 1)), "after {second} s: {idle:?}");
+            assert!(paths.acked_sent_at(PathId(1)) <= paths.acked_sent_at(PathId(0)));
+        }
+        assert!(at(19_000).since(paths.last_response_at(PathId(2))) >= Duration::from_secs(2));
     }
 }

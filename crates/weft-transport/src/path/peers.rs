@@ -249,7 +249,7 @@ impl PeerPaths {
             if !record.down {
                 record.lossy.count(counts, now);
             }
-            if paths.state(id).last_response_at <= since {
+            if paths.last_response_at(id) <= since {
                 continue;
             }
             let Some(rtt) = paths.rtt(id) else { continue };
@@ -293,7 +293,7 @@ impl PeerPaths {
         let known = peer.paths.iter().filter(|record| is_known(record));
         let shortest = known.map(|record| record.srtt_ns).min().unwrap_or(1);
         for (id, record) in (0..paths.count()).map(PathId).zip(&peer.paths) {
-            let is_newer = record.measured_at > paths.state(id).last_response_at;
+            let is_newer = record.measured_at > paths.last_response_at(id);
             if is_known(record) && (is_newer || paths.rtt(id).is_none()) {
                 paths.set_rtt(id, shortest << (record.srtt_ns / shortest).ilog2());
                 changed = true;
@@ -451,11 +451,12 @@ mod tests {
     /// Returns four paths, one of which was measured and lost packets.
     fn measured(micros: u64, acked: u32, lost: u32) -> Paths {
         let mut paths = Paths::new(4, 1000, at(0));
+        paths.count_packets();
         for id in paths.ids() {
             let rtt = if id == PathId(3) { micros } else { 10 };
             paths.sample_rtt(id, Duration::from_micros(rtt));
-            paths.state_mut(id).last_response_at = at(50);
-            (0..if id == PathId(3) { acked } else { 100 }).for_each(|_| paths.count_acked(id));
+            let count = if id == PathId(3) { acked } else { 100 };
+            (0..count).for_each(|_| paths.note_acked(id, at(0), at(50)));
         }
         (0..lost).for_each(|_| paths.count_lost(PathId(3)));
         paths
@@ -540,7 +541,7 @@ mod tests {
         // A connection that measured later keeps its own.
         let mut later = Paths::new(4, 1000, at(0));
         later.sample_rtt(PathId(3), Duration::from_micros(20));
-        later.state_mut(PathId(3)).last_response_at = at(150);
+        later.note_response(PathId(3), at(150));
         paths.seed(peer(1), &mut later, at(200));
         assert_eq!(later.rtt(PathId(3)), Some(Duration::from_micros(20)));
         // After ten seconds the measurement has expired; another peer's was never used.

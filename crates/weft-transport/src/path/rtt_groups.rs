@@ -168,7 +168,7 @@ mod tests {
         let mut paths = measured([80, 10, 70, 20, 60, 30, 50, 40]);
         let mut policy = Policy::new(&TransportConfig::bifrost());
         for path in [1, 3, 5, 7].map(PathId) {
-            paths.state_mut(path).window = 1440;
+            paths.set_window(path, 1440);
             paths.state_mut(path).in_flight = 1440;
         }
         assert_eq!(select(&mut policy, &paths, 1), []);

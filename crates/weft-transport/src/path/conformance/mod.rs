@@ -142,7 +142,7 @@ fn chooses_open_paths(config: &TransportConfig, seed: u64, may_stall: bool) {
             1 => fabric.paths.set_up(path, true),
             2 => {
                 let packets = u32::try_from(rng.below(4)).expect("small");
-                fabric.paths.state_mut(path).window = packets * u32::from(MTU);
+                fabric.paths.set_window(path, packets * u32::from(MTU));
             }
             3 => fabric.avoid = Some(path),
             4 => fabric.avoid = None,
