@@ -24,7 +24,7 @@ use crate::graph::{LinkId, NodeId, Topology, narrow};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The tables would have more than [`Routes::MAX_ENTRIES`] entries, or more than 65,535 areas.
+    /// The tables would have more than [`Routes::MAX_ENTRIES`] entries, or more than [`Routes::MAX_AREAS`] areas.
     #[error(
         "the routes of {switches} switches to {groups} destination groups take more than {} entries",
         Routes::MAX_ENTRIES
@@ -34,6 +34,15 @@ pub enum RouteError {
         switches: u32,
         /// Groups of hosts that share their leaves.
         groups: u32,
+    },
+    /// A host route needs an area of its own, and there are [`Routes::MAX_AREAS`].
+    #[error(
+        "a route for host {host} alone is one more than {} areas: steer fewer hosts",
+        Routes::MAX_AREAS
+    )]
+    TooManyAreas {
+        /// The host's number.
+        host: u32,
     },
 }
 
@@ -123,6 +132,8 @@ impl Routes {
     /// Maximum number of entries of all tables together, which take 512 MiB. A three-tier fat tree of 1,048,576 hosts
     /// has 7 million.
     pub const MAX_ENTRIES: u64 = 1 << 27;
+    /// Maximum number of areas, those of hosts with routes of their own included.
+    pub const MAX_AREAS: u32 = 65_535;
 
     /// Computes the shortest paths over the nodes and cables that are up.
     ///
@@ -136,7 +147,7 @@ impl Routes {
         let Areas { list: areas, of_group } = Areas::new(&leaves_of_group, &search);
         let whole = u64::from(switches) * areas.len() as u64;
         let entries = whole + areas.iter().map(|area| area.entries(&leaves_of_group)).sum::<u64>();
-        if entries > Self::MAX_ENTRIES || areas.len() > usize::from(u16::MAX) {
+        if entries > Self::MAX_ENTRIES || areas.len() > Self::MAX_AREAS as usize {
             return Err(RouteError::TableTooLarge { switches, groups });
         }
         let (destinations, hosts_of_group) = attachments.destinations(&group_of, &of_group);

@@ -99,7 +99,8 @@ impl Fabric {
     /// Recomputes the routes as the control plane does: they avoid failed links from now on.
     ///
     /// # Errors
-    /// The new routes do not fit: failed host cables split groups of hosts.
+    /// The new routes do not fit: failed host cables split groups of hosts, or too many hosts have routes of their own.
+    /// The fabric keeps its routes.
     pub fn reroute(&mut self) -> Result<(), RouteError> {
         let mut routes = Routes::compute(&self.topology, &self.failures)?;
         for (&(switch, destination), links) in &self.steered {
@@ -107,7 +108,7 @@ impl Fabric {
             let links: Vec<LinkId> = links.iter().copied().filter(is_up).collect();
             // A route whose next hops are all down gives way to the next shorter prefix.
             if !links.is_empty() {
-                routes.install_host_route(switch, destination, &links);
+                routes.install_host_route(switch, destination, &links)?;
             }
         }
         self.routes = Arc::new(routes);
@@ -118,10 +119,10 @@ impl Fabric {
     /// Replaces the switches' routes for single hosts.
     ///
     /// # Errors
-    /// As [`Self::reroute`].
+    /// As [`Self::reroute`]; the routes for single hosts stay as they were too.
     pub fn steer(&mut self, steered: Steered) -> Result<(), RouteError> {
-        self.steered = steered;
-        self.reroute()
+        let before = std::mem::replace(&mut self.steered, steered);
+        self.reroute().inspect_err(|_| self.steered = before)
     }
 
     /// Returns the links and switches that are down.
