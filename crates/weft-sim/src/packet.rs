@@ -8,7 +8,9 @@ use weft_topo::{LinkId, NodeId};
 use weft_transport::TrimmedAt;
 use weft_wire::Packet;
 
+mod common;
 mod pool;
+mod short_ack;
 
 pub use pool::PacketPool;
 

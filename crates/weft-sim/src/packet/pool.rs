@@ -4,37 +4,94 @@ use weft_topo::NodeId;
 use weft_units::{prefetch, prefetch_all};
 use weft_wire::{DataHeader, MessageHeader, Packet};
 
+use super::common::{COMBINATIONS, CommonFields};
+use super::short_ack::ShortAck;
 use super::{Class, Integrity, PacketRef, PacketSlot};
 
-/// A [`PacketSlot`] as the pool stores it: in one cache line. Most packets are data packets, whose headers take half of
-/// the memory of an ACK's.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+/// A data packet as the pool stores it, in half a cache line: the fields in which packets differ. Those that many packets
+/// share are stored once ([`CommonFields`]).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 struct Slot {
-    source: NodeId,
+    /// The host that sent it (24 bits), then the number of its common fields, [`SHORT_ACK`] or [`APART`].
+    source_and_common: u32,
     source_port: u16,
     payload_len: u16,
-    integrity: Integrity,
-    headers: Headers,
+    /// The sequence number; in a free place the next free one, and of a packet that is stored apart its place.
+    psn: u32,
+    destination_cid: u32,
+    timestamp: u32,
+    message: u32,
+    offset: u32,
+    length: u32,
 }
 
-/// The headers of a packet in the pool.
-#[derive(Clone, Copy, Debug)]
-enum Headers {
-    /// The headers of a data packet; also a placeholder in a slot without a packet.
-    Data(DataHeader, Option<MessageHeader>),
-    /// The position of another packet's headers.
-    Apart(u32),
+/// Number of bits of [`Slot::source_and_common`] that hold the common fields.
+const COMMON_BITS: u32 = 8;
+/// The values of those bits in the slot of a packet that is stored apart, as a short ACK or as it is: no numbers of common
+/// fields.
+const SHORT_ACK: u32 = COMBINATIONS;
+const APART: u32 = SHORT_ACK + 1;
+
+impl Slot {
+    #[inline]
+    const fn common(&self) -> u32 {
+        self.source_and_common % (1 << COMMON_BITS)
+    }
+
+    /// Returns the slot of a packet that is stored apart.
+    #[inline]
+    fn apart(kind: u32, place: u32) -> Self {
+        Self { source_and_common: kind, psn: place, ..Self::default() }
+    }
 }
 
-impl Default for Headers {
-    fn default() -> Self {
-        Self::Data(DataHeader::default(), None)
+/// A place in [`Pages`]. A free one stores the next free one.
+trait Place: Copy {
+    fn next(&self) -> u32;
+    fn set_next(&mut self, next: u32);
+}
+
+impl Place for Slot {
+    #[inline]
+    fn next(&self) -> u32 {
+        self.psn
+    }
+
+    #[inline]
+    fn set_next(&mut self, next: u32) {
+        (self.source_and_common, self.psn) = (0, next);
+    }
+}
+
+impl Place for ShortAck {
+    #[inline]
+    fn next(&self) -> u32 {
+        self.source
+    }
+
+    #[inline]
+    fn set_next(&mut self, next: u32) {
+        self.source = next;
+    }
+}
+
+impl Place for PacketSlot {
+    #[inline]
+    fn next(&self) -> u32 {
+        self.source.0
+    }
+
+    #[inline]
+    fn set_next(&mut self, next: u32) {
+        self.source = NodeId(next);
     }
 }
 
 /// Number of places in a page.
 const PAGE: usize = 1 << 10;
+/// The end of the list of free places.
+const NONE: u32 = u32::MAX;
 
 /// Places for values, in pages.
 ///
@@ -43,30 +100,48 @@ const PAGE: usize = 1 << 10;
 #[derive(Debug)]
 struct Pages<T> {
     pages: Vec<Box<[T; PAGE]>>,
-    free: Vec<u32>,
+    /// The place freed last: it is the one most likely to be in the cache.
+    free: u32,
+    /// Number of places that are not free.
+    used: u64,
 }
 
-impl<T: Copy> Pages<T> {
+impl<T: Place + Default> Pages<T> {
     /// Returns no places.
     const fn new() -> Self {
-        Self { pages: Vec::new(), free: Vec::new() }
+        Self { pages: Vec::new(), free: NONE, used: 0 }
     }
 
-    /// Returns a free place, with its previous contents; a new one contains `initial`.
+    /// Returns a free place.
     #[inline]
-    fn reserve(&mut self, initial: T) -> u32 {
-        // The place freed last is the one most likely to be in the cache.
-        self.free.pop().unwrap_or_else(|| self.add_page(initial))
+    fn reserve(&mut self) -> u32 {
+        if self.free == NONE {
+            self.add_page();
+        }
+        let place = self.free;
+        self.free = self.get(place).next();
+        self.used += 1;
+        place
     }
 
-    /// Adds a page and returns its first place.
+    /// Adds a page of free places.
     #[cold]
-    fn add_page(&mut self, initial: T) -> u32 {
+    fn add_page(&mut self) {
         let first = self.pages.len() * PAGE;
-        self.pages.push(Box::new([initial; PAGE]));
         let place = |place| u32::try_from(place).expect("fewer than 2^32 packets in flight");
-        self.free.extend((first + 1..first + PAGE).rev().map(place));
-        place(first)
+        let mut page = Box::new([T::default(); PAGE]);
+        for (index, free) in page.iter_mut().enumerate() {
+            free.set_next(if index + 1 < PAGE { place(first + index + 1) } else { NONE });
+        }
+        self.pages.push(page);
+        self.free = place(first);
+    }
+
+    #[inline]
+    fn free(&mut self, place: u32) {
+        let next = std::mem::replace(&mut self.free, place);
+        self.get_mut(place).set_next(next);
+        self.used -= 1;
     }
 
     #[inline]
@@ -78,24 +153,22 @@ impl<T: Copy> Pages<T> {
     fn get_mut(&mut self, place: u32) -> &mut T {
         &mut self.pages[place as usize / PAGE][place as usize % PAGE]
     }
-
-    /// Returns the number of places that are not free.
-    fn used(&self) -> u64 {
-        (self.pages.len() * PAGE - self.free.len()) as u64
-    }
 }
 
 /// The pool of all packets in flight.
 #[derive(Debug)]
 pub struct PacketPool {
     slots: Pages<Slot>,
-    /// The headers of packets that are not data packets.
-    headers: Pages<Packet>,
+    short_acks: Pages<ShortAck>,
+    /// Other packets than data packets and ACKs, damaged ones, and those whose common fields are not in the table.
+    apart: Pages<PacketSlot>,
+    common: CommonFields,
 }
 
 impl Default for PacketPool {
     fn default() -> Self {
-        Self { slots: Pages::new(), headers: Pages::new() }
+        let (slots, short_acks, apart) = (Pages::new(), Pages::new(), Pages::new());
+        Self { slots, short_acks, apart, common: CommonFields::default() }
     }
 }
 
@@ -103,13 +176,7 @@ impl PacketPool {
     /// Returns a free place.
     #[inline]
     pub fn reserve(&mut self) -> PacketRef {
-        PacketRef(self.slots.reserve(Slot {
-            source: NodeId(0),
-            source_port: 0,
-            payload_len: 0,
-            integrity: Integrity::Sound,
-            headers: Headers::default(),
-        }))
+        PacketRef(self.slots.reserve())
     }
 
     /// Stores a packet and returns its id.
@@ -122,75 +189,120 @@ impl PacketPool {
     /// Stores a packet in a place that was reserved, or has a packet.
     #[inline]
     pub fn set(&mut self, id: PacketRef, packet: &PacketSlot) {
-        let headers = match packet.packet {
-            Packet::Data(header, message) => {
-                self.free_headers(id);
-                Headers::Data(header, message)
+        let (header, message) = match &packet.packet {
+            Packet::Data(header, message) => (header, message),
+            Packet::Ack(ack) if ShortAck::fits(packet, ack) => {
+                return self.set_short_ack(id, ShortAck::new(packet, ack));
             }
-            other => self.set_apart(id, other),
+            _ => return self.set_apart(id, packet),
         };
-        let &PacketSlot { source, source_port, payload_len, integrity, .. } = packet;
-        *self.slots.get_mut(id.0) = Slot { source, source_port, payload_len, integrity, headers };
+        let is_usual =
+            packet.integrity == Integrity::Sound && packet.source.0 >> (32 - COMMON_BITS) == 0;
+        let common = self.common.number(header, message.as_ref()).filter(|_| is_usual);
+        let Some(common) = common else { return self.set_apart(id, packet) };
+        self.free_apart(id);
+        let message = message.unwrap_or_default();
+        *self.slots.get_mut(id.0) = Slot {
+            source_and_common: packet.source.0 << COMMON_BITS | u32::from(common),
+            source_port: packet.source_port,
+            payload_len: packet.payload_len,
+            psn: header.psn,
+            destination_cid: header.destination_cid,
+            timestamp: header.timestamp,
+            message: message.id,
+            offset: message.offset,
+            length: message.length,
+        };
     }
 
-    /// Stores the headers of another packet than a data packet.
     #[inline]
-    fn set_apart(&mut self, id: PacketRef, packet: Packet) -> Headers {
-        let place = match self.slots.get(id.0).headers {
-            Headers::Apart(place) => place,
-            Headers::Data(..) => self.headers.reserve(packet),
-        };
-        *self.headers.get_mut(place) = packet;
-        Headers::Apart(place)
+    fn set_short_ack(&mut self, id: PacketRef, ack: ShortAck) {
+        self.free_apart(id);
+        let place = self.short_acks.reserve();
+        *self.short_acks.get_mut(place) = ack;
+        *self.slots.get_mut(id.0) = Slot::apart(SHORT_ACK, place);
     }
 
-    /// Frees the place of headers that are stored apart.
-    #[inline]
-    fn free_headers(&mut self, id: PacketRef) {
-        let slot = self.slots.get_mut(id.0);
-        if let Headers::Apart(place) = slot.headers {
-            slot.headers = Headers::default();
-            self.headers.free.push(place);
+    /// Stores a packet apart, as it is.
+    #[cold]
+    fn set_apart(&mut self, id: PacketRef, packet: &PacketSlot) {
+        self.free_apart(id);
+        let place = self.apart.reserve();
+        *self.apart.get_mut(place) = *packet;
+        *self.slots.get_mut(id.0) = Slot::apart(APART, place);
+    }
+
+    /// Frees the place of a packet that is stored apart.
+    #[inline(always)] // A call would take longer than the test, which fails for most packets.
+    fn free_apart(&mut self, id: PacketRef) {
+        let slot = self.slots.get(id.0);
+        if slot.common() == SHORT_ACK {
+            self.short_acks.free(slot.psn);
+        } else if slot.common() == APART {
+            self.apart.free(slot.psn);
         }
     }
 
     /// Returns a packet.
-    #[inline]
+    #[inline(always)] // Prefetching needs few of the fields, and the rest is then not read.
     pub fn get(&self, id: PacketRef) -> PacketSlot {
-        let &Slot { source, source_port, payload_len, integrity, headers } = self.slots.get(id.0);
-        let packet = match headers {
-            Headers::Data(header, message) => Packet::Data(header, message),
-            Headers::Apart(place) => *self.headers.get(place),
+        let slot = self.slots.get(id.0);
+        match slot.common() {
+            SHORT_ACK => return self.short_acks.get(slot.psn).packet(),
+            APART => return *self.apart.get(slot.psn),
+            _ => {}
+        }
+        let (header, message) = self.common.headers(slot.common());
+        let header = DataHeader {
+            psn: slot.psn,
+            destination_cid: slot.destination_cid,
+            timestamp: slot.timestamp,
+            ..header
         };
-        PacketSlot { source, source_port, payload_len, integrity, packet }
+        let message = message.map(|message| MessageHeader {
+            id: slot.message,
+            offset: slot.offset,
+            length: slot.length,
+            ..message
+        });
+        PacketSlot {
+            source: NodeId(slot.source_and_common >> COMMON_BITS),
+            source_port: slot.source_port,
+            payload_len: slot.payload_len,
+            integrity: Integrity::Sound,
+            packet: Packet::Data(header, message),
+        }
     }
 
-    /// Prefetches a packet, or the position of its headers.
+    /// Prefetches a packet, or the place of one that is stored apart.
     #[inline]
     pub fn prefetch(&self, id: PacketRef) {
         prefetch(self.slots.get(id.0));
     }
 
-    /// Prefetches the headers of a packet of this class, once [`Self::prefetch`] has fetched their position.
+    /// Prefetches a packet of this class that is stored apart, once [`Self::prefetch`] has fetched its place.
     #[inline]
     pub fn prefetch_headers(&self, id: PacketRef, class: Class) {
-        if class == Class::Control
-            && let Headers::Apart(place) = self.slots.get(id.0).headers
-        {
-            prefetch_all(self.headers.get(place));
+        if class == Class::Control {
+            let slot = self.slots.get(id.0);
+            match slot.common() {
+                SHORT_ACK => prefetch(self.short_acks.get(slot.psn)),
+                APART => prefetch_all(self.apart.get(slot.psn)),
+                _ => {}
+            }
         }
     }
 
     /// Frees `id`: the packet was delivered or dropped, or was never filled in.
     #[inline]
     pub fn remove(&mut self, id: PacketRef) {
-        self.free_headers(id);
-        self.slots.free.push(id.0);
+        self.free_apart(id);
+        self.slots.free(id.0);
     }
 
     /// Returns the number of packets in flight.
     pub fn live(&self) -> u64 {
-        self.slots.used()
+        self.slots.used
     }
 }
 
@@ -201,12 +313,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_packet_takes_one_cache_line() {
-        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (64, 64));
+    fn a_data_packet_takes_half_a_cache_line_and_a_short_ack_one_more() {
+        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (32, 32));
+        assert_eq!((size_of::<ShortAck>(), align_of::<ShortAck>()), (64, 64));
     }
 
-    #[test]
-    fn packets_of_every_kind_come_back_and_leave_no_place_behind() {
+    /// Stores packets of every kind, replaces some, and takes all out.
+    fn store_and_take(integrity: Integrity, payload_len: u16) {
         let mut pool = PacketPool::default();
         let message = MessageHeader { id: 7, ..MessageHeader::default() };
         let ack = |psn| Packet::Ack(AckHeader { psn, ..AckHeader::default() });
@@ -221,8 +334,8 @@ mod tests {
         let slot = |packet, source| PacketSlot {
             source: NodeId(source),
             source_port: 50_000,
-            payload_len: 9,
-            integrity: Integrity::BadChecksum,
+            payload_len,
+            integrity,
             packet,
         };
         let ids: Vec<_> =
@@ -235,13 +348,37 @@ mod tests {
         for ((source, id), packet) in (0..).zip(&ids).zip(expected) {
             let got = pool.get(*id);
             assert_eq!((got.source, got.packet), (NodeId(source), packet));
-            assert_eq!((got.source_port, got.payload_len), (50_000, 9));
-            assert_eq!(got.integrity, Integrity::BadChecksum);
+            assert_eq!((got.source_port, got.payload_len), (50_000, payload_len));
+            assert_eq!(got.integrity, integrity);
         }
-        assert_eq!((pool.live(), pool.headers.used()), (5, 3));
+        let stored_apart = || pool.apart.used + pool.short_acks.used;
+        let expected = if integrity == Integrity::Sound { 3 } else { 5 };
+        assert_eq!((pool.live(), stored_apart()), (5, expected));
         ids.into_iter().for_each(|id| pool.remove(id));
         let unused = pool.reserve();
         pool.remove(unused);
-        assert_eq!((pool.live(), pool.headers.used()), (0, 0));
+        assert_eq!((pool.live(), pool.apart.used, pool.short_acks.used), (0, 0, 0));
+    }
+
+    #[test]
+    fn packets_of_every_kind_come_back_and_leave_no_place_behind() {
+        store_and_take(Integrity::BadChecksum, 9);
+        store_and_take(Integrity::Sound, 9);
+        store_and_take(Integrity::Sound, 0);
+    }
+
+    #[test]
+    fn a_packet_whose_common_fields_have_no_number_comes_back_too() {
+        let mut pool = PacketPool::default();
+        let plain = (DataHeader::default(), MessageHeader::default());
+        let special = (DataHeader { special: true, ..plain.0 }, plain.1);
+        let ids = [plain, special].map(|(header, message)| {
+            let packet = Packet::data(header, Some(message));
+            pool.insert(&PacketSlot { packet, ..PacketSlot::default() })
+        });
+        for (id, (header, message)) in ids.into_iter().zip([plain, special]) {
+            assert_eq!(pool.get(id).packet, Packet::data(header, Some(message)));
+        }
+        assert_eq!(pool.apart.used, 1);
     }
 }
