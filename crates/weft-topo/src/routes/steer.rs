@@ -107,11 +107,11 @@ mod tests {
         let wide = rows.flat_map(|row| (0..width).map(|area| row.get(area).copied().unwrap_or(0)));
         (routes.table, routes.areas) = (wide.collect(), Routes::MAX_AREAS - 1);
         assert_eq!(routes.install_host_route(leaf, rail.host(0, 1, 2), &links[..1]), Ok(()));
-        let refused = Err(RouteError::TooManyAreas { host: host.0 });
-        assert_eq!(routes.install_host_route(leaf, host, &links[..1]), refused);
+        let refused = RouteError::TooManyAreas { host: host.0 };
+        assert_eq!(routes.install_host_route(leaf, host, &links[..1]), Err(refused));
         assert_eq!(routes.next_links(leaf, host), links);
         assert_eq!(
-            refused.unwrap_err().to_string(),
+            refused.to_string(),
             format!(
                 "a route for host {} alone is one more than 65535 areas: steer fewer hosts",
                 host.0
