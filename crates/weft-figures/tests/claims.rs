@@ -65,7 +65,9 @@ fn check(entry: &Entry, part: Experiment) -> Option<String> {
     let published = entry.recorded.as_ref().map(|recorded| whole.rows_in_tests(&recorded.rows));
     let (here, published) = (digits(&rows), digits(&published.unwrap_or_default()));
     (here != published).then(|| {
-        format!("weft experiment run {name} --record\nhere:      {here:?}\npublished: {published:?}")
+        format!(
+            "weft experiment run {name} --record\nhere:      {here:?}\npublished: {published:?}"
+        )
     })
 }
 
