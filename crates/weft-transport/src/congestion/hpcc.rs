@@ -74,7 +74,7 @@ pub struct Controller {
     parameters: Box<Parameters>,
 }
 
-/// What stays the same.
+/// The constants of a connection's control.
 #[derive(Debug)]
 struct Parameters {
     max_stage: u8,

@@ -26,7 +26,7 @@ fn parse(packet: &[u8]) -> CutDatagram<'_> {
     CutDatagram::parse(packet).unwrap().expect("it is UDP")
 }
 
-/// What is left names the packet: the data header is whole.
+/// Asserts that the rest of the packet has a whole data header.
 fn names_the_packet(bytes: &[u8]) {
     let (packet, _) = Packet::parse(bytes).unwrap();
     let header =

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Flow, WorkloadError};
 
-/// What a list of the program has before its name.
+/// The prefix of the name of a list that is part of the program.
 const PREFIX: &str = "built-in:";
 
 /// Declares the lists: their files in `data/`.

@@ -318,12 +318,12 @@ impl Job {
 
     /// Handles the arrival of a message.
     fn received(&mut self, tag: u64, session: &mut Session<'_>) {
-        let rank = self.take_in(tag);
+        let rank = self.ingest(tag);
         self.advance(rank, session);
     }
 
     /// Puts a message into its receiver's inbox; returns the receiver.
-    pub(super) fn take_in(&mut self, tag: u64) -> u32 {
+    pub(super) fn ingest(&mut self, tag: u64) -> u32 {
         let (rank, inlet) = Inlet::from_tag(tag);
         *self.ranks[rank as usize].inbox.entry(inlet).or_default() += 1;
         rank

@@ -76,7 +76,7 @@ impl Job {
             self.end_computation(rank, session);
             rank
         } else {
-            self.take_in(token & !MESSAGE)
+            self.ingest(token & !MESSAGE)
         };
         while self.step(rank, 0, session) {}
     }
