@@ -122,7 +122,7 @@ fn prometheus_reads_the_metrics_of_an_agent() {
 fn death_and_orderly_end_of_a_program_are_distinguished() {
     let folder = Folder::new("endings");
     let mut killed = folder.server("watched_store");
-    let echo = folder.server("watched_ping");
+    let store = folder.server("watched_store");
     let monitor = Monitor::serve(&folder, &[]);
     let events = |kind: &str, pid: u64| {
         let picture = monitor.picture();
@@ -130,16 +130,23 @@ fn death_and_orderly_end_of_a_program_are_distinguished() {
         events.any(|event| event["kind"] == kind && event["pid"] == pid)
     };
     until("who is there", || events("began", killed.pid()).then_some(()));
-    let mut client = folder.command("watched_ping", &[&echo.at(), "64", "200000"]);
-    let mut client = Running(client.stdout(Stdio::null()).spawn().unwrap());
+    let mut client = folder.command("watched_client", &[&store.at()]);
+    client.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut client = Running(client.spawn().unwrap());
     let pid = client.0.id().into();
-    until("the client", || events("opened", pid).then_some(()));
+    until("the client", || {
+        // It publishes its state between commands.
+        writeln!(client.0.stdin.as_ref()?, "get nothing").unwrap();
+        events("opened", pid).then_some(())
+    });
     killed.running.kill();
     until("the death", || events("died", killed.pid()).then_some(()));
+    // The end of its input.
+    drop(client.0.stdin.take());
     assert!(client.0.wait().unwrap().success());
     until("the end", || events("ended", pid).then_some(()));
     assert!(!events("died", pid) && !events("ended", killed.pid()));
-    until("the peer's end", || events("closed", echo.pid()).then_some(()));
+    until("the peer's end", || events("closed", store.pid()).then_some(()));
 }
 
 #[test]
