@@ -87,6 +87,19 @@ fn a_permutation_of_128_is_as_fast_as_in_uet_htsim() {
 }
 
 #[test]
+fn with_slow_cables_a_permutation_is_as_fast_as_in_uet_htsim() {
+    // Its mean and its slowest flow, us.
+    let [rccc, both] = CREDITS;
+    for (change, mean, worst) in [("", 200.9, 239.3), (rccc, 198.6, 212.9), (both, 201.8, 239.4)] {
+        let report = run_scenario("uec-failed-links.toml", change);
+        let fct = &report.workloads[0].flows.fct_us;
+        assert!(fct.mean <= 1.05 * mean && fct.max <= 1.05 * worst, "{change}: {fct:?}");
+        // With all cables alike, at most 93.
+        assert!(report.network.trimmed > 150, "{change}: {}", report.network.trimmed);
+    }
+}
+
+#[test]
 fn an_incast_of_1023_short_flows_takes_115_percent_of_its_share() {
     let worst = |change| {
         // 1,023 x 100 KB at 200 Gb/s are 4,092 us.
