@@ -6,6 +6,20 @@ use std::path::Path;
 use weft_sim::{Report, Scenario, run};
 use weft_units::Seed;
 
+/// The change of a scenario of NSCC to the receiver's credit alone, and to both.
+const CREDITS: [&str; 2] = [
+    "congestion = \"nscc\" -> congestion = \"rccc\"",
+    "nscc = { trimming = true } -> nscc = { trimming = true, credits = true }",
+];
+
+/// Returns a scenario's text with a change, `before -> after`; unchanged if that is empty.
+fn changed(text: &str, change: &str) -> String {
+    match change.split_once(" -> ") {
+        Some((from, to)) => text.replace(from, to),
+        None => text.to_owned(),
+    }
+}
+
 /// Returns the report of a workload among `hosts` hosts at 100 Gb/s, with the transport and the switches of
 /// `scenarios/uec-incast.toml`.
 fn run_with(hosts: u32, workload: &str, changes: &str) -> Report {
@@ -15,10 +29,7 @@ fn run_with(hosts: u32, workload: &str, changes: &str) -> Report {
     let text = text[..end]
         .replace("hosts = 1024", &format!("hosts = {hosts}"))
         .replace("200Gbps", "100Gbps");
-    let text = match changes.split_once(" -> ") {
-        Some((from, to)) => text.replace(from, to),
-        None => text,
-    };
+    let text = changed(&text, changes);
     let scenario = Scenario::parse(&format!("{text}[[workload]]\n{workload}"), &folder).unwrap();
     let report = run(&scenario, Seed(1)).unwrap();
     assert!(report.finished, "{workload}");
@@ -54,32 +65,53 @@ fn a_permutation_of_16_is_as_fast_as_in_uet_htsim() {
     assert!(fct.max <= 210.0 * 1.05, "{} us", fct.max);
 }
 
-/// Returns the report of a scenario as it is.
-fn run_scenario(name: &str) -> Report {
+/// Returns the report of a scenario with a change.
+fn run_scenario(name: &str, change: &str) -> Report {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
-    let report = run(&Scenario::parse(&text, &folder).unwrap(), Seed(1)).unwrap();
+    let scenario = Scenario::parse(&changed(&text, change), &folder).unwrap();
+    let report = run(&scenario, Seed(1)).unwrap();
     let fct = &report.workloads[0].flows.fct_us;
     let (trimmed, timeouts) =
         (report.network.trimmed, report.transport.counters.timeout_retransmits);
-    println!("{name}: {fct:?}, {trimmed} trimmed, {timeouts} timeouts");
+    println!("{name}, {change}: {fct:?}, {trimmed} trimmed, {timeouts} timeouts");
     assert!(report.finished, "{name}");
     report
 }
 
 #[test]
 fn a_permutation_of_128_is_as_fast_as_in_uet_htsim() {
-    let fct = run_scenario("uec-permutation.toml").workloads.swap_remove(0).flows.fct_us;
+    let fct = run_scenario("uec-permutation.toml", "").workloads.swap_remove(0).flows.fct_us;
     // uet-htsim with oblivious spraying: 200 us on the mean, 232.3 at worst.
     assert!(fct.mean <= 1.05 * 200.0 && fct.max <= 1.05 * 232.3, "{fct:?}");
 }
 
 #[test]
+fn with_slow_cables_a_permutation_is_as_fast_as_in_uet_htsim() {
+    // Its mean and its slowest flow, us.
+    let [rccc, both] = CREDITS;
+    for (change, mean, worst) in [("", 200.9, 239.3), (rccc, 198.6, 212.9), (both, 201.8, 239.4)] {
+        let report = run_scenario("uec-failed-links.toml", change);
+        let fct = &report.workloads[0].flows.fct_us;
+        assert!(fct.mean <= 1.05 * mean && fct.max <= 1.05 * worst, "{change}: {fct:?}");
+        // With all cables alike, at most 93.
+        assert!(report.network.trimmed > 150, "{change}: {}", report.network.trimmed);
+    }
+}
+
+#[test]
 fn an_incast_of_1023_short_flows_takes_115_percent_of_its_share() {
-    let report = run_scenario("uec-incast.toml");
-    // 1,023 x 100 KB at 200 Gb/s are 4,092 us.
-    let worst = report.workloads[0].flows.fct_us.max / 4_092.0;
-    assert!((1.0..1.15).contains(&worst), "{worst} of the fair share");
+    let worst = |change| {
+        // 1,023 x 100 KB at 200 Gb/s are 4,092 us.
+        run_scenario("uec-incast.toml", change).workloads[0].flows.fct_us.max / 4_092.0
+    };
+    let nscc = worst("");
+    assert!((1.0..1.15).contains(&nscc), "{nscc} of the fair share");
+    // uet-htsim: 1.08.
+    for change in CREDITS {
+        let with_credits = worst(change);
+        assert!((1.0..1.08).contains(&with_credits), "{change}: {with_credits} of the fair share");
+    }
 }
 
 /// Returns the slowest flow of an incast of 15 x 100 KB with a congestion control, us, and its trimmed packets.
@@ -92,10 +124,7 @@ fn short_incast(changes: &str) -> (f64, u64) {
 
 #[test]
 fn with_credits_a_short_incast_takes_its_fair_share_and_trims_each_packet_once_at_most() {
-    for changes in [
-        "congestion = \"nscc\" -> congestion = \"rccc\"",
-        "nscc = { trimming = true } -> nscc = { trimming = true, credits = true }",
-    ] {
+    for changes in CREDITS {
         let (worst, trimmed) = short_incast(changes);
         println!("{changes}: {worst} us, {trimmed} trimmed");
         // 15 x 100 KB with headers at 0.99 of 100 Gb/s are 124 us, and the first round trip carries none of the credit.
@@ -112,10 +141,7 @@ fn a_flow_alone_is_as_fast_with_credits_as_without() {
         report.workloads[0].flows.fct_us.max
     };
     let without = fct("");
-    for changes in [
-        "congestion = \"nscc\" -> congestion = \"rccc\"",
-        "nscc = { trimming = true } -> nscc = { trimming = true, credits = true }",
-    ] {
+    for changes in CREDITS {
         // The receiver grants 0.99 of the line rate.
         let with = fct(changes);
         assert!(with <= 1.015 * without, "{changes}: {with} us, {without} without");

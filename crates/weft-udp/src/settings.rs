@@ -230,9 +230,7 @@ impl TransportSettings {
         match key {
             "profile" => self.profile = Some(value.parse()?),
             "policy" => self.policy = Some(value.parse()?),
-            "congestion" => {
-                self.congestion = Some(value.parse::<congestion::Kind>()?.on_real_packets()?);
-            }
+            "congestion" => self.congestion = Some(congestion_control(value)?),
             "paths" => self.paths = Some(within(value, PATHS, "paths")?),
             "rto" => self.rto = Some(rto(value)?),
             "mtu" => self.mtu = Some(within(value, MTUS, "bytes")?),
@@ -313,6 +311,20 @@ impl TransportSettings {
     }
 }
 
+/// Parses the name of a congestion control that works with real packets.
+///
+/// # Errors
+/// `Telemetry` for one that does not, `Unknown` with the names of those that do.
+fn congestion_control(name: &str) -> Result<congestion::Kind, SettingFault> {
+    static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        congestion::Kind::all_on_real_packets().map(congestion::Kind::name).collect()
+    });
+    match name.parse::<congestion::Kind>() {
+        Ok(kind) => Ok(kind.on_real_packets()?),
+        Err(_) => Err(UnknownName::new("congestion control", name, &NAMES).into()),
+    }
+}
+
 /// Parses a number in a range.
 ///
 /// # Errors
@@ -351,6 +363,9 @@ mod tests {
         let error = read(&[("WEFT_CONGESTION", "hpcc")]).unwrap_err();
         let expected = "hpcc needs telemetry of switches, which only simulated ones write";
         assert!(error.contains("WEFT_CONGESTION") && error.contains(expected), "{error}");
+        let error = read(&[("WEFT_CONGESTION", "hpc")]).unwrap_err();
+        let known = "(known: fixed-window, stellar, swift, dctcp, dcqcn, timely, weft, mp-rdma, nscc, rccc)";
+        assert!(error.ends_with(known), "{error}");
     }
 
     #[test]

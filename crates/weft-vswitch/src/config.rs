@@ -320,13 +320,8 @@ impl Host {
     /// # Errors
     /// A value that the transport refuses.
     pub fn transport(&self) -> Result<TransportConfig, ConfigError> {
-        let named = |kind: &congestion::Kind| (kind.name(), *kind);
-        let congestion =
-            row("congestion", &self.congestion, congestion::Kind::ALL.iter().map(named))?;
-        let congestion = congestion.on_real_packets().map_err(|_| {
-            let expected = "a control that needs no telemetry of switches, such as weft";
-            value("host.congestion", &self.congestion, expected)
-        })?;
+        let known = congestion::Kind::all_on_real_packets().map(|kind| (kind.name(), kind));
+        let congestion = row("congestion", &self.congestion, known)?;
         let named = |kind: &path::Kind| (kind.name(), *kind);
         let policy = row("policy", &self.policy, path::Kind::ALL.iter().map(named))?;
         let bifrost = TransportConfig::bifrost();

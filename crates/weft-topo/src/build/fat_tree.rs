@@ -36,6 +36,11 @@ pub struct FatTree {
     pub rate: BitRate,
     /// Latency of every cable.
     pub propagation: Duration,
+    /// Number of cables of the highest tier, from its first switch on, that are slow: those of the first pod's
+    /// aggregation switches to the core, with three tiers.
+    pub slow_cables: u32,
+    /// Rate of the slow cables.
+    pub slow_rate: BitRate,
 }
 
 impl Default for FatTree {
@@ -46,6 +51,8 @@ impl Default for FatTree {
             oversubscription: 1,
             rate: gbps(100),
             propagation: LINK_LATENCY,
+            slow_cables: 0,
+            slow_rate: gbps(25),
         }
     }
 }
@@ -54,8 +61,8 @@ impl FatTree {
     /// Builds the network.
     ///
     /// # Errors
-    /// Returns `Zero` if `hosts` or `oversubscription` is 0, `OutOfRange` unless `tiers` is 2 or 3,
-    /// `Topology` if the network is too large.
+    /// Returns `Zero` if `hosts` or `oversubscription` is 0, `OutOfRange` unless `tiers` is 2 or 3 and
+    /// the highest tier has as many cables as are slow, `Topology` if the network is too large.
     pub fn build(&self) -> Result<Topology, BuildError> {
         at_least_one(&[("hosts", self.hosts), ("oversubscription", self.oversubscription)])?;
         let mut network = TopologyBuilder::new(self.hosts)?;
@@ -86,10 +93,10 @@ impl FatTree {
         let half = self.half();
         let edges = self.attach_hosts(network, half)?;
         let spines = network.add_switches(half)?;
-        for edge in edges {
-            self.connect_all(network, edge, spines.clone())?;
-        }
-        Ok(())
+        self.connect_top(
+            network,
+            edges.into_iter().flat_map(|edge| spines.clone().map(move |spine| (edge, spine))),
+        )
     }
 
     fn three_tiers(&self, network: &mut TopologyBuilder) -> Result<(), BuildError> {
@@ -104,12 +111,13 @@ impl FatTree {
                 self.connect_all(network, edge, aggregations.iter().copied())?;
             }
         }
-        for pod in aggregations.chunks(per_pod) {
-            for (&aggregation, cores) in pod.iter().zip(cores.chunks(per_pod)) {
-                self.connect_all(network, aggregation, cores.iter().copied())?;
-            }
-        }
-        Ok(())
+        let of_each = aggregations.iter().zip(cores.chunks(per_pod).cycle());
+        self.connect_top(
+            network,
+            of_each.flat_map(|(&aggregation, cores)| {
+                cores.iter().map(move |&core| (aggregation, core))
+            }),
+        )
     }
 
     /// Adds the edge switches that the hosts need, connects the hosts and returns the switches.
@@ -125,6 +133,28 @@ impl FatTree {
             network.connect(NodeId(host), edge, self.rate, self.propagation)?;
         }
         Ok(edges)
+    }
+
+    /// Connects the switches of the highest tier, the first of them by slow cables.
+    fn connect_top(
+        &self,
+        network: &mut TopologyBuilder,
+        cables: impl Iterator<Item = (NodeId, NodeId)>,
+    ) -> Result<(), BuildError> {
+        let mut slow = 0..self.slow_cables;
+        for (from, to) in cables {
+            let rate = if slow.next().is_some() { self.slow_rate } else { self.rate };
+            network.connect(from, to, rate, self.propagation)?;
+        }
+        if slow.is_empty() {
+            return Ok(());
+        }
+        let (parameter, got) = ("slow_cables", self.slow_cables.into());
+        Err(BuildError::OutOfRange {
+            parameter,
+            got,
+            expected: "at most the cables of the highest tier",
+        })
     }
 
     fn connect_all(

@@ -1,4 +1,5 @@
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::*;
 use crate::graph::{LinkId, NodeId, Topology};
@@ -62,6 +63,30 @@ fn fat_trees_are_sized_as_htsim_sizes_them() {
         assert_eq!(routes(&topology).path_count(&topology, NodeId(0), last), paths);
         let upwards = (1..u8::try_from(tiers).unwrap()).map(|t| capacity_gbps(&topology, t, t + 1));
         assert!(upwards.into_iter().all(|gbps| gbps == u64::from(hosts) * 100));
+    }
+}
+
+#[test]
+fn the_first_cables_of_the_highest_tier_are_slow() {
+    for (tiers, switch, cables) in [(3, 128 + 32, 128), (2, 128, 128)] {
+        let tree = |slow_cables| FatTree { tiers, slow_cables, ..Default::default() }.build();
+        let topology = tree(2).unwrap();
+        let slow = gbps(25);
+        let found: Vec<_> = topology
+            .link_ids()
+            .map(|link| topology.link(link))
+            .filter(|link| link.rate == slow && link.from < link.to)
+            .map(|link| link.from)
+            .collect();
+        assert_eq!(found, [NodeId(switch); 2], "{tiers} tiers");
+        let top = u8::try_from(tiers).unwrap();
+        assert_eq!(capacity_gbps(&topology, top - 1, top), 128 * 100 - 2 * 75, "{tiers} tiers");
+        let all = tree(cables).unwrap();
+        assert_eq!(capacity_gbps(&all, top - 1, top), 128 * 25, "{tiers} tiers");
+        assert_eq!(
+            tree(cables + 1).unwrap_err().to_string(),
+            "slow_cables is 129, expected at most the cables of the highest tier"
+        );
     }
 }
 

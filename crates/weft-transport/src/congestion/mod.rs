@@ -294,6 +294,11 @@ impl Kind {
         matches!(self, Self::Hpcc)
     }
 
+    /// Returns the controllers that work with real packets, in the order of the table.
+    pub fn all_on_real_packets() -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.iter().copied().filter(|kind| !kind.needs_telemetry())
+    }
+
     /// Returns the controller if it works with real packets, which carry no telemetry.
     ///
     /// # Errors

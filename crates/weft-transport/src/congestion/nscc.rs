@@ -17,6 +17,8 @@
 //! * The receiver's scaling of the window (`Rcv_Cwnd_Pend`) is left out, as in that simulator.
 //! * A loss that a later packet reveals takes the packet off the window, as a trimmed packet does: the window must also
 //!   work where no switch trims.
+//! * Quick adapt does not run while the receiver's credit permits less than the window: what arrives is then what was
+//!   granted. A flow that had its turn of a hundred was set to one packet, and was the last to end.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -215,7 +217,8 @@ impl Controller {
         let mut adapted = is_congested && self.to_ignore > 0;
         if !adapted && now > self.measured_until {
             let is_first = self.measured_until == Instant::EPOCH;
-            if !is_first && is_bad && self.achieved < max_window >> QA_GATE {
+            let is_bad = is_bad && !is_first && !self.is_limited_by_credit();
+            if is_bad && self.achieved < max_window >> QA_GATE {
                 self.window = f64::from(self.achieved);
                 self.clamp();
                 self.to_ignore = self.in_flight;
@@ -228,6 +231,11 @@ impl Controller {
             (self.increase, self.received) = (0.0, 0);
         }
         adapted
+    }
+
+    /// Returns `true` if the receiver's credit permits less than the window.
+    fn is_limited_by_credit(&self) -> bool {
+        self.credits.as_ref().is_some_and(|credits| credits.window() < self.own_window())
     }
 
     fn increase_below_target(&mut self, acked: u32, delay_ns: u64) {

@@ -6,8 +6,8 @@
 //! bytes in flight and the unspent credit. A packet that leaves the flight takes its bytes off the window.
 //!
 //! A packet may leave while any credit is unspent, and credit becomes negative by up to a packet, as the specification has it.
-//! So the last packet of a message needs no more credit than its own length. Without credit the window is
-//! zero, and a packet leaves only if nothing is in flight, as with every control.
+//! So the last packet of a message needs no more credit than its own length. Without credit the window is zero, and
+//! nothing leaves.
 
 use weft_units::{Duration, Instant};
 

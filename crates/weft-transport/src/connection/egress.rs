@@ -249,9 +249,7 @@ impl Sender {
             let picked = self.retransmit(psn, Limit::None, now, shared);
             return picked.map(|picked| self.count_in_flight(picked, now));
         }
-        if self.in_flight > 0
-            && self.in_flight + u32::from(self.mtu) > self.controllers.total_window()
-        {
+        if !self.has_window() {
             return None;
         }
         let picked = match self.pop_lost() {
@@ -259,6 +257,14 @@ impl Sender {
             None => self.send_new(now, send_window, shared)?,
         };
         Some(self.count_in_flight(picked, now))
+    }
+
+    /// Returns `true` if a packet of full length fits the window. One may always be in flight, unless the window is zero:
+    /// the receiver permitted nothing.
+    #[inline]
+    fn has_window(&self) -> bool {
+        let window = self.controllers.total_window();
+        self.in_flight + u32::from(self.mtu) <= window || (self.in_flight == 0 && window > 0)
     }
 
     /// Counts a selected packet as in flight.

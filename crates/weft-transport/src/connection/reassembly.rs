@@ -6,6 +6,7 @@ use weft_wire::{AckType, DataHeader, MessageHeader};
 
 use super::ack_state::{AckState, Echo};
 use super::idle::BUFFER_RELEASE_AFTER;
+use super::message::segment_len;
 use super::{Connection, Shared};
 use crate::pool::{Pool, Window, before};
 use crate::timers::Timer;
@@ -145,11 +146,11 @@ impl Receiver {
     }
 }
 
-/// Returns `true` if a message header and a payload can be one packet of one message.
-fn fits(message: &MessageHeader, payload_len: u16) -> bool {
-    let end = message.offset.checked_add(payload_len.into());
-    let inside = end.is_some_and(|end| end <= message.length);
-    inside && (payload_len > 0 || message.length == 0)
+/// Returns `true` if a payload is all that a sender puts into the packet of a message at that offset. Less is the rest of a
+/// packet that a switch cut, with its lengths rewritten and no checksum that would show it (docs/design/trimming.md).
+fn fits(message: &MessageHeader, payload_len: u16, mtu: u16) -> bool {
+    let is_inside = message.offset < message.length || (message.offset, message.length) == (0, 0);
+    is_inside && payload_len == segment_len(message.length, message.offset, mtu)
 }
 
 /// A data packet without its payload.
@@ -192,7 +193,7 @@ impl Connection {
         }
         // Each message has at least one packet. The owner makes room for all messages up to the latest.
         let messages_ahead = message.id.wrapping_sub(receiver.expected.0);
-        if messages_ahead > packets_ahead || !fits(message, payload_len) || payload_len > self.mtu {
+        if messages_ahead > packets_ahead || !fits(message, payload_len, self.mtu) {
             return shared.refuse(DropReason::BadExtent);
         }
         if let Err(reason) = receiver.note_order(&echo, now, &shared.config.recovery) {
@@ -313,12 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_must_lie_inside_its_message() {
+    fn a_payload_is_all_of_its_message_that_a_packet_can_have() {
         let message = |offset, length| MessageHeader { opcode: 0, tag: 0, id: 0, offset, length };
-        assert!(fits(&message(0, 100), 100));
-        assert!(fits(&message(0, 0), 0));
-        assert!(!fits(&message(50, 100), 51));
-        assert!(!fits(&message(100, 100), 0));
-        assert!(!fits(&message(u32::MAX, u32::MAX), 1));
+        assert!(fits(&message(0, 100), 100, 1000));
+        assert!(fits(&message(0, 0), 0, 1000));
+        assert!(fits(&message(1000, 2500), 1000, 1000));
+        assert!(fits(&message(2000, 2500), 500, 1000));
+        assert!(!fits(&message(0, 2500), 999, 1000));
+        assert!(!fits(&message(2000, 2500), 499, 1000));
+        assert!(!fits(&message(0, 2500), 1001, 1000));
+        assert!(!fits(&message(50, 100), 51, 1000));
+        assert!(!fits(&message(100, 100), 0, 1000));
+        assert!(!fits(&message(1, 0), 0, 1000));
+        assert!(!fits(&message(u32::MAX, u32::MAX), 1, 1000));
     }
 }

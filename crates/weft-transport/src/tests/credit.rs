@@ -125,13 +125,30 @@ fn connections_share_the_receivers_port_in_turns() {
 #[test]
 fn lost_requests_and_credits_are_repeated() {
     let (mut pair, [id, _]) = Pair::joined(&config());
-    let mut number = 0;
+    let mut sent = [0, 0];
     pair.rule = Box::new(move |on_link| {
-        let counts = is_request(on_link) || credit(on_link).is_some();
-        number += u32::from(counts);
-        if counts && number % 3 != 0 { Fate::Drop } else { Fate::Pass }
+        let sent = match (is_request(on_link), credit(on_link)) {
+            (true, _) => &mut sent[0],
+            (_, Some(_)) => &mut sent[1],
+            _ => return Fate::Pass,
+        };
+        *sent += 1;
+        if *sent % 3 == 0 { Fate::Pass } else { Fate::Drop }
     });
     pair.submit(0, id, 1, 200_000);
     pair.run_until(Duration::from_millis(50), |pair| pair.acked_tokens(0) == [1]);
     assert_eq!(pair.ends[0].stats().retransmissions(), 0);
+}
+
+#[test]
+fn without_credit_no_packet_leaves() {
+    for config in [config(), nscc_with_credits()] {
+        let (mut pair, [id, _]) = Pair::joined(&config);
+        pair.rule = Box::new(|it| if credit(it).is_some() { Fate::Drop } else { Fate::Pass });
+        pair.submit(0, id, 1, 200_000);
+        pair.run_for(Duration::from_millis(2));
+        assert_eq!(pair.ends[0].stats().data_sent, 15, "the speculative credit");
+        pair.rule = Box::new(|_| Fate::Pass);
+        pair.run_until(Duration::from_millis(5), |pair| pair.acked_tokens(0) == [1]);
+    }
 }

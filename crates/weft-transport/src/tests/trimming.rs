@@ -9,7 +9,7 @@ use weft_units::Duration;
 use weft_wire::{AckType, Packet};
 
 use super::pair::{Fate, OnLink, Pair, Rule};
-use crate::{TransportConfig, TrimmedAt, congestion, recovery};
+use crate::{DropReason, TransportConfig, TrimmedAt, Verdict, congestion, recovery};
 
 const ONE_WAY: Duration = Duration::from_micros(5);
 
@@ -118,4 +118,30 @@ fn the_answer_names_the_last_hop_and_acknowledges_nothing() {
     pair.run_until(ONE_WAY * 4, |pair| pair.acked_tokens(0) == [1]);
     let expected = [(AckType::TrimmedLastHop, false), (AckType::Plain, true)];
     assert_eq!(*types.borrow(), expected);
+}
+
+#[test]
+fn the_beginning_of_a_packet_with_rewritten_lengths_is_not_placed() {
+    for length in [10_000, 600] {
+        let (mut pair, [id, _]) = Pair::joined_at(&config(), 0);
+        let first = Rc::new(RefCell::new(None));
+        let seen = Rc::clone(&first);
+        pair.rule = Box::new(move |on_link| match on_link.packet {
+            Packet::Data(header, _) if header.psn == 0 && !header.retransmitted => {
+                seen.borrow_mut().get_or_insert((*on_link.packet, on_link.len));
+                Fate::Drop
+            }
+            _ => Fate::Pass,
+        });
+        pair.submit(0, id, 1, length);
+        pair.run_for(ONE_WAY);
+        let (packet, len) = first.take().expect("the first packet was sent");
+        // The switch cut it to 128 bytes on the wire, and wrote new lengths of IP and UDP.
+        for len in [0, 50, len - 1] {
+            assert_eq!(pair.inject(1, &packet, len), Verdict::Dropped(DropReason::BadExtent));
+        }
+        pair.run_until(Duration::from_millis(10), |pair| pair.acked_tokens(0) == [1]);
+        assert_eq!(pair.delivered(1), [(0, length)]);
+        assert_eq!(pair.bytes_placed(1), length.into());
+    }
 }

@@ -100,6 +100,7 @@ fn invalid_values_are_named() {
     for (old, new, words) in [
         ("mtu = 1500", "mtus = 1500", &["mtus", "mtu"][..]),
         ("mtu = 1500", "congestion = \"swft\"", &["host.congestion", "swift"]),
+        ("mtu = 1500", "congestion = \"hpcc\"", &["host.congestion", "mp-rdma, nscc, rccc"]),
         ("mtu = 1500", "encryption = { mode = 'on' }", &["host.encryption.mode = on", "preferred"]),
         (
             "mtu = 1500",

@@ -207,3 +207,17 @@ fn with_credits_the_smaller_window_counts_and_the_last_hop_shrinks_the_credit_on
     it.on_trimmed(at(1001), TrimmedAt::Fabric);
     is_near(it.window, 100_000.0 - 4096.0);
 }
+
+#[test]
+fn quick_adapt_does_not_run_while_credit_permits_less_than_the_window() {
+    for (credit, expected) in [(50_000, MAX - 4096.0), (200_000, 4096.0)] {
+        let nscc = NsccConfig { trimming: true, credits: true, ..NsccConfig::default() };
+        let mut it = with(nscc, 100);
+        let in_flight = 24 * PACKET;
+        it.on_ack(&AckSample { in_flight, ..ack(1000, 1, 20_000, false) });
+        it.on_credit(at(1000), credit, in_flight);
+        // Less than an eighth of 225,000 bytes arrived.
+        it.on_trimmed(at(1022), TrimmedAt::Fabric);
+        is_near(it.window, expected);
+    }
+}
