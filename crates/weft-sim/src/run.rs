@@ -110,7 +110,7 @@ fn compared(
 }
 
 /// Runs a scenario on up to `threads` threads: the report is the same for any number. Returns with it the reason why
-/// the run took one thread, if it did although it may have had more.
+/// the run took one thread, if it did although it may have had more. A watcher that looks at nothing is `()`.
 ///
 /// # Errors
 /// As [`run`].
@@ -118,16 +118,18 @@ pub fn run_on(
     scenario: &Scenario,
     seed: Seed,
     threads: NonZeroUsize,
+    watcher: &mut dyn Watcher,
 ) -> Result<(Report, Option<&'static str>), RunError> {
     let mut world = build(scenario, seed)?;
     world.set_threads(threads);
     let alone_because = match threads {
         NonZeroUsize::MIN => None,
+        _ if watcher.wants_windows() => Some("a watcher looks at the whole network"),
         _ => world.runs_alone_because(),
     };
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run(limit(scenario));
+    let finished = world.run_watched(limit(scenario), watcher);
     let report = report(scenario, seed, &world, finished)?;
     Ok((compared(report, scenario, seed, &Hooks::default())?, alone_because))
 }

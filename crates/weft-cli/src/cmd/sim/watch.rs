@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use weft_report::Unit;
 use weft_sim::SimTime;
 use weft_sim::timeline::Timeline;
-use weft_sim::world::{Network, Watcher, Window, World};
+use weft_sim::world::{Network, Progress, Watcher, Window, World};
 
 use super::perfetto::TraceFile;
 
@@ -18,24 +18,28 @@ const UPDATE: Duration = Duration::from_millis(100);
 /// The watchers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    pub(super) progress: Option<Progress>,
+    pub(super) bar: Option<Bar>,
     pub(super) timeline: Option<Timeline>,
     pub(super) trace: Option<TraceFile>,
 }
 
 impl Watchers {
     fn each(&mut self) -> impl Iterator<Item = &mut dyn Watcher> {
-        let Self { progress, timeline, trace } = self;
-        let progress = progress.as_mut().map(|it| it as &mut dyn Watcher);
+        let Self { bar, timeline, trace } = self;
+        let bar = bar.as_mut().map(|it| it as &mut dyn Watcher);
         let timeline = timeline.as_mut().map(|it| it as &mut dyn Watcher);
         let trace = trace.as_mut().map(|it| &mut it.trace as &mut dyn Watcher);
-        progress.into_iter().chain(timeline).chain(trace)
+        bar.into_iter().chain(timeline).chain(trace)
     }
 }
 
 impl Watcher for Watchers {
     fn wants_events(&self) -> bool {
         self.timeline.is_some() || self.trace.is_some()
+    }
+
+    fn wants_windows(&self) -> bool {
+        self.wants_events()
     }
 
     fn on_start(&mut self, world: &World) {
@@ -46,14 +50,22 @@ impl Watcher for Watchers {
         self.each().for_each(|it| it.on_window(window));
     }
 
+    fn wants_progress(&mut self) -> bool {
+        self.bar.as_mut().is_some_and(Watcher::wants_progress)
+    }
+
+    fn on_progress(&mut self, progress: Progress) {
+        self.bar.iter_mut().for_each(|bar| bar.on_progress(progress));
+    }
+
     fn on_end(&mut self, network: &Network, ended_at: SimTime) {
         self.each().for_each(|it| it.on_end(network, ended_at));
     }
 }
 
-/// The progress of one run, on a bar. It reads the clock once in [`WINDOWS`] windows.
+/// The progress bar of one run. It reads the clock once in [`WINDOWS`] windows.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct Bar {
     bar: ProgressBar,
     windows: u32,
     updated: Instant,
@@ -62,23 +74,42 @@ pub(super) struct Progress {
     submitted: u64,
 }
 
-impl Progress {
+impl Bar {
     pub(super) fn new(bar: ProgressBar) -> Self {
         let now = Instant::now();
         Self { bar, windows: 0, updated: now, began: now, submitted: 0 }
     }
+}
 
-    fn update(&mut self, window: &Window<'_>) {
-        let now = Instant::now();
-        if now.duration_since(self.updated) < UPDATE {
-            return;
+impl Watcher for Bar {
+    fn wants_windows(&self) -> bool {
+        false
+    }
+
+    fn on_start(&mut self, world: &World) {
+        self.submitted = world.network.traffic.bytes_submitted();
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        self.windows += 1;
+        if self.windows < WINDOWS {
+            return false;
         }
-        self.updated = now;
+        self.windows = 0;
+        let now = Instant::now();
+        let is_due = now.duration_since(self.updated) >= UPDATE;
+        if is_due {
+            self.updated = now;
+        }
+        is_due
+    }
+
+    fn on_progress(&mut self, progress: Progress) {
+        let share = Share::of(progress, self.submitted);
+        let seconds = self.began.elapsed().as_secs_f64();
+        let simulated = progress.now.since(SimTime::EPOCH).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-        let hops = window.network.fabric.packet_hops() as f64;
-        let seconds = now.duration_since(self.began).as_secs_f64();
-        let simulated = window.now.since(SimTime::EPOCH).as_secs_f64();
-        let share = Share::of(window, self.submitted);
+        let hops = progress.packet_hops as f64;
         self.bar.set_position(share.permille());
         self.bar.set_message(format!(
             "{} simulated, {} packet-hops/s, {}",
@@ -89,21 +120,7 @@ impl Progress {
     }
 }
 
-impl Watcher for Progress {
-    fn on_start(&mut self, world: &World) {
-        self.submitted = world.network.traffic.bytes_submitted();
-    }
-
-    fn on_window(&mut self, window: &Window<'_>) {
-        self.windows += 1;
-        if self.windows >= WINDOWS {
-            self.windows = 0;
-            self.update(window);
-        }
-    }
-}
-
-impl Drop for Progress {
+impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -121,11 +138,10 @@ enum Share {
 impl Share {
     /// Returns the share that is done; `submitted` is the number of bytes that were submitted when the run began.
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    fn of(window: &Window<'_>, submitted: u64) -> Self {
-        let Window { network, now, limit, .. } = *window;
-        if submitted > 0 && network.traffic.bytes_submitted() == submitted {
-            let received: u64 = network.hosts.iter().map(|host| host.received_bytes).sum();
-            return Self::Payload((received as f64 / submitted as f64).min(1.0));
+    fn of(progress: Progress, submitted: u64) -> Self {
+        let Progress { now, limit, bytes_submitted, bytes_received, .. } = progress;
+        if submitted > 0 && bytes_submitted == submitted {
+            return Self::Payload((bytes_received as f64 / submitted as f64).min(1.0));
         }
         Self::Limit((now.as_picos() as f64 / limit.as_picos().max(1) as f64).min(1.0))
     }
