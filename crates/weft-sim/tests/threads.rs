@@ -1,10 +1,14 @@
-//! One run on several threads: the same report, byte by byte, for any number.
+//! One run on several threads: the same report, byte by byte, for any number. The progress of such runs, and of runs
+//! side by side.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use weft_sim::batch::{Job, run_each};
+use weft_sim::hooks::STEPS;
 use weft_sim::world::{Progress, Watcher};
-use weft_sim::{Report, Scenario, run_on};
+use weft_sim::{Advance, Hooks, Report, Scenario, run_on};
 use weft_units::Seed;
 
 fn scenario(text: &str) -> Scenario {
@@ -293,4 +297,27 @@ fn a_watcher_of_windows_takes_the_run_to_one_thread() {
     let two = NonZeroUsize::new(2).unwrap();
     let (_, alone_because) = run_on(&scenario, Seed(1), two, &mut recorder).unwrap();
     assert_eq!(alone_because, Some("a watcher looks at the whole network"));
+}
+
+#[test]
+fn the_steps_of_runs_side_by_side_add_up() {
+    let scenario = scenario(
+        r#"
+        topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 4 }
+        run = { fast_forward = 0.05, compare_exact = true }
+        [[workload]]
+        kind = "permutation"
+        size = "10MB"
+        "#,
+    );
+    let jobs = [1, 2, 3].map(|seed| Job { scenario: scenario.clone(), seed: Seed(seed) });
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&done);
+    let advance = Advance::to(move |steps| log.lock().unwrap().push(steps));
+    let hooks = Hooks { advance, ..Hooks::default() };
+    let finished = run_each(&jobs, 2, &hooks, |_| {}, |_, report| report.finished);
+    assert!(finished.into_iter().all(Result::unwrap));
+    let done = done.lock().unwrap();
+    assert_eq!(done.iter().sum::<u64>(), 3 * STEPS, "{done:?}");
+    assert!(done.iter().all(|&steps| steps < STEPS), "several calls for each run: {done:?}");
 }

@@ -52,7 +52,7 @@ pub use observer::Observer;
 pub use session::{Session, Stage};
 use skipping::FastForward;
 pub use steering::Steering;
-pub use watcher::{Progress, Watcher, Window};
+pub use watcher::{Progress, Share, Watcher, Window};
 
 /// The network: everything except the workloads, which act on it.
 #[derive(Debug)]

@@ -93,4 +93,42 @@ impl Progress {
         }
         progress
     }
+
+    /// Returns the share that is done; `submitted` is the number of bytes that were submitted when the run began.
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    pub fn share(&self, submitted: u64) -> Share {
+        if submitted > 0 && self.bytes_submitted == submitted {
+            return Share::Payload((self.bytes_received as f64 / submitted as f64).min(1.0));
+        }
+        let limit = self.limit.as_picos().max(1);
+        Share::Limit((self.now.as_picos() as f64 / limit as f64).min(1.0))
+    }
+}
+
+/// The share of a run that is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// Of the payload: workloads submitted all of it when the run began.
+    Payload(f64),
+    /// Of the time limit: it is not known how much workloads will submit.
+    Limit(f64),
+}
+
+impl Share {
+    /// Returns the share, 0 to 1.
+    pub fn value(self) -> f64 {
+        let (Self::Payload(value) | Self::Limit(value)) = self;
+        value
+    }
+
+    /// Returns the number of `steps` that are done.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "steps of a bar"
+    )]
+    pub fn of(self, steps: u64) -> u64 {
+        (self.value() * steps as f64) as u64
+    }
 }

@@ -6,9 +6,10 @@ use indicatif::ProgressBar;
 use weft_report::Unit;
 use weft_sim::SimTime;
 use weft_sim::timeline::Timeline;
-use weft_sim::world::{Network, Progress, Watcher, Window, World};
+use weft_sim::world::{Network, Progress, Share, Watcher, Window, World};
 
 use super::perfetto::TraceFile;
+use crate::progress;
 
 /// Lookahead windows between two looks at the clock.
 const WINDOWS: u32 = 64;
@@ -105,17 +106,17 @@ impl Watcher for Bar {
     }
 
     fn on_progress(&mut self, progress: Progress) {
-        let share = Share::of(progress, self.submitted);
+        let share = progress.share(self.submitted);
         let seconds = self.began.elapsed().as_secs_f64();
         let simulated = progress.now.since(SimTime::EPOCH).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
         let hops = progress.packet_hops as f64;
-        self.bar.set_position(share.permille());
+        self.bar.set_position(share.of(progress::STEPS));
         self.bar.set_message(format!(
             "{} simulated, {} packet-hops/s, {}",
             Unit::Seconds.format(simulated),
             Unit::Count.format(hops / seconds),
-            share.left(seconds),
+            left(share, seconds),
         ));
     }
 }
@@ -126,47 +127,15 @@ impl Drop for Bar {
     }
 }
 
-/// The share of a run that is done.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Share {
-    /// Of the payload: workloads submitted all of it when the run began.
-    Payload(f64),
-    /// Of the time limit: it is not known how much workloads will submit.
-    Limit(f64),
-}
-
-impl Share {
-    /// Returns the share that is done; `submitted` is the number of bytes that were submitted when the run began.
-    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-    fn of(progress: Progress, submitted: u64) -> Self {
-        let Progress { now, limit, bytes_submitted, bytes_received, .. } = progress;
-        if submitted > 0 && bytes_submitted == submitted {
-            return Self::Payload((bytes_received as f64 / submitted as f64).min(1.0));
-        }
-        Self::Limit((now.as_picos() as f64 / limit.as_picos().max(1) as f64).min(1.0))
+/// Returns the time left, in words, after `seconds` of work.
+fn left(share: Share, seconds: f64) -> String {
+    if share.value() <= 0.0 {
+        return "beginning".into();
     }
-
-    fn value(self) -> f64 {
-        let (Self::Payload(value) | Self::Limit(value)) = self;
-        value
-    }
-
-    /// Returns the share in thousandths, the length of the bar.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-    fn permille(self) -> u64 {
-        (self.value() * 1000.0) as u64
-    }
-
-    /// Returns the time left, in words, after `seconds` of work.
-    fn left(self, seconds: f64) -> String {
-        if self.value() <= 0.0 {
-            return "beginning".into();
-        }
-        let left = Unit::Seconds.format(seconds * (1.0 / self.value() - 1.0));
-        match self {
-            Self::Payload(_) => format!("{left} left"),
-            Self::Limit(_) => format!("at most {left} left to run.limit"),
-        }
+    let left = Unit::Seconds.format(seconds * (1.0 / share.value() - 1.0));
+    match share {
+        Share::Payload(_) => format!("{left} left"),
+        Share::Limit(_) => format!("at most {left} left to run.limit"),
     }
 }
 
@@ -176,9 +145,8 @@ mod tests {
 
     #[test]
     fn the_time_left_follows_from_the_share_and_says_which() {
-        assert_eq!(Share::Payload(0.25).left(10.0), "30 s left");
-        assert_eq!(Share::Limit(0.5).left(2.0), "at most 2 s left to run.limit");
-        assert_eq!(Share::Limit(0.0).left(2.0), "beginning");
-        assert_eq!(Share::Payload(0.9996).permille(), 999);
+        assert_eq!(left(Share::Payload(0.25), 10.0), "30 s left");
+        assert_eq!(left(Share::Limit(0.5), 2.0), "at most 2 s left to run.limit");
+        assert_eq!(left(Share::Limit(0.0), 2.0), "beginning");
     }
 }
