@@ -1,4 +1,4 @@
-//! The part of a run that is no text: the owner's algorithms, and its wish to end the run early.
+//! The part of a run that is no text: the owner's algorithms, its wish to end the run early, and its progress bar.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub struct Hooks {
     pub external: External,
     /// The owner's wish to end the run.
     pub cancel: Cancel,
+    /// The owner's progress bar.
+    pub advance: Advance,
 }
 
 /// A function that returns `true` once the run is to end. A run calls it before its first event and every few thousand
@@ -45,5 +47,38 @@ impl Cancel {
 impl fmt::Debug for Cancel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_tuple("Cancel").field(&self.0.is_some()).finish()
+    }
+}
+
+/// The steps of a run in [`Advance`].
+pub const STEPS: u64 = 1000;
+
+/// A function that is called with the number of steps, of [`STEPS`] a run, that were done since its last call, on the
+/// thread of the run. The steps of runs side by side can so be added on one bar. The default reports nothing.
+#[derive(Clone, Default)]
+pub struct Advance(Option<Arc<dyn Fn(u64) + Send + Sync>>);
+
+impl Advance {
+    /// Returns the function `on_steps`.
+    pub fn to(on_steps: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(on_steps)))
+    }
+
+    /// Returns `true` if there is a function.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Reports that this number of steps were done.
+    pub(crate) fn by(&self, steps: u64) {
+        if let Some(on_steps) = &self.0 {
+            on_steps(steps);
+        }
+    }
+}
+
+impl fmt::Debug for Advance {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Advance").field(&self.0.is_some()).finish()
     }
 }

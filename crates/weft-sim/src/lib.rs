@@ -65,6 +65,7 @@ pub mod report;
 mod run;
 pub mod scenario;
 pub mod stack;
+mod steps;
 pub mod swarm;
 pub mod switch;
 mod time;
@@ -75,7 +76,7 @@ pub mod world;
 
 pub use batch::run_all;
 pub use event_queue::EventQueue;
-pub use hooks::{Cancel, Hooks};
+pub use hooks::{Advance, Cancel, Hooks};
 pub use report::Report;
 pub use run::{Outcome, RunError, build, run, run_on, run_watched, run_with, workloads};
 pub use scenario::Scenario;

@@ -11,7 +11,7 @@ use weft_units::Seed;
 use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
-use crate::hooks::Hooks;
+use crate::hooks::{Advance, Hooks};
 use crate::measure::{FlowReport, Goodput, IdealTimeParameters, PfcReport, PortReport};
 use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
@@ -20,6 +20,7 @@ use crate::report::{
     WorkloadReport,
 };
 use crate::scenario::{Scenario, ScenarioError};
+use crate::steps::Steps;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{FinishedFlow, Traffic};
 use crate::workload::{Setting, Workload, WorkloadBuilder, WorkloadConfig, WorkloadError};
@@ -85,7 +86,7 @@ pub fn run_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<Report
     let mut world = build_with(scenario, seed, hooks)?;
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run(limit(scenario));
+    let finished = world.run_watched(limit(scenario), &mut Steps::new(&hooks.advance));
     if world.was_cancelled() {
         return Err(RunError::Cancelled);
     }
@@ -103,14 +104,16 @@ fn compared(
     if scenario.run.compare_exact {
         let mut exact = scenario.clone();
         (exact.run.fast_forward, exact.run.compare_exact) = (None, false);
-        let exact = run_with(&exact, seed, hooks)?;
+        // The steps of this run were those of the first.
+        let hooks = Hooks { advance: Advance::default(), ..hooks.clone() };
+        let exact = run_with(&exact, seed, &hooks)?;
         report.comparison = Some(Comparison::new(&exact, &report));
     }
     Ok(report)
 }
 
 /// Runs a scenario on up to `threads` threads: the report is the same for any number. Returns with it the reason why
-/// the run took one thread, if it did although it may have had more.
+/// the run took one thread, if it did although it may have had more. A watcher that looks at nothing is `()`.
 ///
 /// # Errors
 /// As [`run`].
@@ -118,16 +121,18 @@ pub fn run_on(
     scenario: &Scenario,
     seed: Seed,
     threads: NonZeroUsize,
+    watcher: &mut dyn Watcher,
 ) -> Result<(Report, Option<&'static str>), RunError> {
     let mut world = build(scenario, seed)?;
     world.set_threads(threads);
     let alone_because = match threads {
         NonZeroUsize::MIN => None,
+        _ if watcher.wants_windows() => Some("a watcher looks at the whole network"),
         _ => world.runs_alone_because(),
     };
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run(limit(scenario));
+    let finished = world.run_watched(limit(scenario), watcher);
     let report = report(scenario, seed, &world, finished)?;
     Ok((compared(report, scenario, seed, &Hooks::default())?, alone_because))
 }

@@ -1,9 +1,14 @@
-//! One run on several threads: the same report, byte by byte, for any number.
+//! One run on several threads: the same report, byte by byte, for any number. The progress of such runs, and of runs
+//! side by side.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use weft_sim::{Report, Scenario, run_on};
+use weft_sim::batch::{Job, run_each};
+use weft_sim::hooks::STEPS;
+use weft_sim::world::{Progress, Watcher};
+use weft_sim::{Advance, Hooks, Report, Scenario, run_on};
 use weft_units::Seed;
 
 fn scenario(text: &str) -> Scenario {
@@ -12,7 +17,7 @@ fn scenario(text: &str) -> Scenario {
 
 /// Returns the report of a run that may use this number of threads, and the reason if it did not.
 fn report(scenario: &Scenario, seed: u64, threads: usize) -> (Report, Option<&'static str>) {
-    run_on(scenario, Seed(seed), NonZeroUsize::new(threads).unwrap()).unwrap()
+    run_on(scenario, Seed(seed), NonZeroUsize::new(threads).unwrap(), &mut ()).unwrap()
 }
 
 /// Asserts that a scenario runs on several threads, and that its report is the same for any number. Returns it.
@@ -236,4 +241,83 @@ fn runs_that_take_one_thread_say_why() {
         assert_eq!(alone_because, expected, "{text}");
         assert_eq!(several.to_json(), report(&scenario, 1, 1).0.to_json(), "{text}");
     }
+}
+
+/// Records the progress after each window.
+struct Recorder {
+    seen: Vec<Progress>,
+    wants_windows: bool,
+}
+
+impl Watcher for Recorder {
+    fn wants_windows(&self) -> bool {
+        self.wants_windows
+    }
+
+    fn wants_progress(&mut self) -> bool {
+        true
+    }
+
+    fn on_progress(&mut self, progress: Progress) {
+        self.seen.push(progress);
+    }
+}
+
+#[test]
+fn a_divided_run_tells_its_progress_as_one_thread_does() {
+    let scenario = scenario(&format!(
+        r#"
+        {LEAVES}
+        [[workload]]
+        kind = "permutation"
+        size = "100KB"
+        "#
+    ));
+    let progress = |threads| {
+        let mut recorder = Recorder { seen: vec![], wants_windows: false };
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let (report, alone_because) = run_on(&scenario, Seed(1), threads, &mut recorder).unwrap();
+        assert_eq!(alone_because, None);
+        (report, recorder.seen)
+    };
+    let (report, one) = progress(1);
+    let bytes = 36 * 100_000;
+    assert!(one.len() > 10 && one.iter().all(|it| it.bytes_submitted == bytes), "{one:?}");
+    assert!(one.is_sorted_by_key(|it| (it.now, it.packet_hops, it.bytes_received)), "{one:?}");
+    let last = one.last().unwrap();
+    assert_eq!((last.bytes_received, last.packet_hops), (bytes, report.network.packet_hops));
+    assert_eq!(one, progress(2).1);
+    assert_eq!(one, progress(3).1);
+}
+
+#[test]
+fn a_watcher_of_windows_takes_the_run_to_one_thread() {
+    let scenario = scenario(&format!("{LEAVES}\n[[workload]]\nkind = \"incast\"\nsize = \"9KB\""));
+    let mut recorder = Recorder { seen: vec![], wants_windows: true };
+    let two = NonZeroUsize::new(2).unwrap();
+    let (_, alone_because) = run_on(&scenario, Seed(1), two, &mut recorder).unwrap();
+    assert_eq!(alone_because, Some("a watcher looks at the whole network"));
+}
+
+#[test]
+fn the_steps_of_runs_side_by_side_add_up() {
+    let scenario = scenario(
+        r#"
+        topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 4 }
+        run = { fast_forward = 0.05, compare_exact = true }
+        [[workload]]
+        kind = "permutation"
+        size = "10MB"
+        "#,
+    );
+    let jobs = [1, 2, 3].map(|seed| Job { scenario: scenario.clone(), seed: Seed(seed) });
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&done);
+    let advance = Advance::to(move |steps| log.lock().unwrap().push(steps));
+    let hooks = Hooks { advance, ..Hooks::default() };
+    let finished = run_each(&jobs, 2, &hooks, |_| {}, |_, report| report.finished);
+    assert!(finished.into_iter().all(Result::unwrap));
+    let done = done.lock().unwrap();
+    assert_eq!(done.iter().sum::<u64>(), 3 * STEPS, "{done:?}");
+    assert!(done.iter().all(|&steps| steps < STEPS), "several calls for each run: {done:?}");
 }

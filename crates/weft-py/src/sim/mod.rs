@@ -119,7 +119,7 @@ pub(crate) fn run_scenario(
     let external = algorithms.external();
     let report = interruptible(py, |cancel| {
         let cancel = algorithms.cancel_on_error(cancel);
-        run_with(&scenario, Seed(seed), &Hooks { external, cancel })
+        run_with(&scenario, Seed(seed), &Hooks { external, cancel, ..Hooks::default() })
     })?;
     algorithms.raise(py)?;
     let report = report.map_err(invalid)?;

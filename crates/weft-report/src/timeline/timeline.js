@@ -302,7 +302,10 @@ for (const figure of document.querySelectorAll("figure.timeline:not(.drawn)")) {
   function point(it, place, y) {
     const inside = place >= LEFT && place <= LEFT + width(it);
     cursor = inside ? { at: at(it, place), y } : null;
-    output.textContent = cursor ? it.describe(it, cursor) : "";
+    // An event whose label has no room is named here too.
+    const near = marks.filter(([when]) => Math.abs(x(it, when) - place) <= 4);
+    const texts = near.map(([when, name]) => `${name}, ${time(when)}`);
+    output.textContent = cursor ? [it.describe(it, cursor), ...texts].filter((text) => text).join("\n") : "";
     const room = figure.clientWidth - output.offsetWidth;
     output.style.left = `${Math.max(0, place + 14 > room ? place - output.offsetWidth - 14 : place + 14)}px`;
     output.style.top = `${it.canvas.offsetTop + y + 14}px`;

@@ -52,7 +52,7 @@ pub use observer::Observer;
 pub use session::{Session, Stage};
 use skipping::FastForward;
 pub use steering::Steering;
-pub use watcher::{Watcher, Window};
+pub use watcher::{Progress, Share, Watcher, Window};
 
 /// The network: everything except the workloads, which act on it.
 #[derive(Debug)]
@@ -263,7 +263,7 @@ impl World {
 
     /// Runs until every workload is done, no event is left, or `limit`. Returns `true` if the workloads are done.
     pub fn run(&mut self, limit: SimTime) -> bool {
-        self.go(limit, true, None);
+        self.go(limit, true, &mut ());
         self.is_done()
     }
 
@@ -273,29 +273,31 @@ impl World {
         self.network.traffic.log = records.then(Vec::new);
         self.network.fabric.log_pauses(records);
         watcher.on_start(self);
-        self.go(limit, true, Some(watcher));
+        self.go(limit, true, watcher);
         watcher.on_end(&self.network, self.ended_at());
         self.is_done()
     }
 
     /// Runs to `end`, even if the workloads are done.
     pub fn run_to(&mut self, end: SimTime) {
-        self.go(end, false, None);
+        self.go(end, false, &mut ());
     }
 
     /// Runs to `limit`; if `until_done`, only until the workloads are done.
-    fn go(&mut self, limit: SimTime, until_done: bool, watcher: Option<&mut dyn Watcher>) {
+    fn go(&mut self, limit: SimTime, until_done: bool, watcher: &mut dyn Watcher) {
         (self.limit, self.until_done) = (limit, until_done);
         self.network.global_events.add(limit, Item::Stop);
         // Only notices complete a workload, so the check follows notices only.
         self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
-        if self.ended_at.is_none() && (watcher.is_some() || !self.go_in_parts()) {
+        let is_alone = watcher.wants_windows();
+        if self.ended_at.is_none() && (is_alone || !self.go_in_parts(watcher)) {
             self.go_alone(watcher);
         }
     }
 
     /// Runs on one thread.
-    fn go_alone(&mut self, mut watcher: Option<&mut dyn Watcher>) {
+    fn go_alone(&mut self, watcher: &mut dyn Watcher) {
+        let wants_windows = watcher.wants_windows();
         let is_large = self.network.hosts.len() > NEARBY_HOSTS;
         while self.ended_at.is_none() && !self.is_cancelled() {
             let next = self.network.global_events.next_at().expect("the end is on it");
@@ -307,8 +309,11 @@ impl World {
                     self.serve(node);
                 }
                 self.network.now = self.network.events.until();
-                if let Some(watcher) = &mut watcher {
-                    self.network.notify_watcher(self.limit, *watcher);
+                if wants_windows {
+                    self.network.notify_watcher(self.limit, watcher);
+                }
+                if watcher.wants_progress() {
+                    watcher.on_progress(Progress::of(&self.network, self.limit, [].into_iter()));
                 }
             } else {
                 self.serve_global_events();

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weft_report::Frame;
-use weft_sim::Hooks;
 use weft_sim::compare::{Part, Plan, Row, Shard, Summary, frames, resolve};
 use weft_sim::scenario::Variant;
+use weft_sim::{Advance, Hooks};
 
 use super::batch::{Batch, Seeds};
 use crate::files::{locate, read_table};
@@ -154,9 +154,11 @@ fn plan(arguments: &CompareArgs) -> Result<Plan> {
 
 fn run_shard(plan: &Plan, shard: Shard, arguments: &CompareArgs) -> Result<Vec<Summary>> {
     let count = (0..plan.runs()).filter(|&index| shard.has(index)).count();
-    let bar = progress::counting_unless(arguments.batch.quiet, count, "comparing");
-    let position = |done| bar.set_position(done as u64);
-    let runs = plan.run_shard(shard, arguments.batch.workers(), &Hooks::default(), position);
+    let bar = progress::runs(count, "comparing", arguments.batch.quiet);
+    let steps = bar.clone();
+    let hooks = Hooks { advance: Advance::to(move |done| steps.inc(done)), ..Hooks::default() };
+    let on_run = |done| bar.set_message(format!("{done} of {count} runs"));
+    let runs = plan.run_shard(shard, arguments.batch.workers(), &hooks, on_run);
     bar.finish_and_clear();
     runs.with_context(|| arguments.scenario.display().to_string())
 }

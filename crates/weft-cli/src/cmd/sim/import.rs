@@ -187,7 +187,7 @@ fn text(account: &Account, arguments: &ImportArgs) -> String {
             text += &format!("{heading}\n");
         }
         for (kind, count) in counts {
-            text += &format!("  {kind:24} {count:>12}\n");
+            text += &format!("{count:>11}  {kind}\n");
         }
     }
     for note in &account.notes {

@@ -17,7 +17,7 @@ use weft_units::Seed;
 use super::batch::{Batch, Seeds};
 use super::page::{headline, page};
 use super::perfetto::PerfettoArgs;
-use super::watch::{Progress, Watchers};
+use super::watch::{Bar, Watchers};
 use crate::files::{in_scenario, locate, read_scenario};
 use crate::progress;
 use weft_report::terminal::Destination;
@@ -87,9 +87,9 @@ impl RunArgs {
 
 /// Runs one seed on several threads, if the scenario allows it.
 fn run_divided(scenario: &Scenario, file: &Path, seed: u64, arguments: &RunArgs) -> Result<Report> {
-    let bar = progress::counting_unless(arguments.batch.quiet, 1, &what(scenario));
-    let result = run_on(scenario, Seed(seed), arguments.batch.threads_of_run());
-    bar.finish_and_clear();
+    let mut bar = bar(scenario, arguments);
+    let result = run_on(scenario, Seed(seed), arguments.batch.threads_of_run(), &mut bar);
+    drop(bar);
     let (report, alone_because) = result.map_err(|error| in_scenario(file, error))?;
     if let Some(reason) = alone_because {
         eprintln!("weft: the run takes one thread: {reason}");
@@ -113,14 +113,14 @@ fn run_first(
     let is_shown = page_file.is_some() || trace.is_some();
     let interval = arguments.perfetto.interval.into();
     let mut watchers = Watchers {
-        progress: Some(Progress::new(progress::share(&what(scenario), arguments.batch.quiet))),
+        bar: Some(bar(scenario, arguments)),
         timeline: is_shown.then(|| Timeline::new(interval)),
         trace,
     };
     let mut capture = capture_file.is_some().then(|| Capture::new(arguments.capture_packets));
     let report = run_watched(scenario, Seed(seed), &mut capture, &mut watchers).map_err(in_file)?;
-    let Watchers { timeline, trace, progress } = watchers;
-    drop(progress);
+    let Watchers { timeline, trace, bar } = watchers;
+    drop(bar);
     let mut exports = Vec::new();
     if let Some((file, capture)) = capture_file.zip(capture) {
         write_capture(file, capture, scenario)?;
@@ -134,6 +134,10 @@ fn run_first(
         exports.push(arguments.perfetto.finish(file, timeline, &topology)?);
     }
     Ok((report, exports))
+}
+
+fn bar(scenario: &Scenario, arguments: &RunArgs) -> Bar {
+    Bar::new(progress::share(&what(scenario), arguments.batch.quiet))
 }
 
 fn what(scenario: &Scenario) -> String {

@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
-use super::{Network, World};
+use super::{Network, Progress, Watcher, World};
 use crate::event::{Events, Mailbox};
 use crate::fabric::Share;
 use crate::time::SimTime;
@@ -69,18 +69,18 @@ impl World {
     }
 
     /// Runs to the next end on several threads; returns `false` if this run takes one.
-    pub(super) fn go_in_parts(&mut self) -> bool {
+    pub(super) fn go_in_parts(&mut self, watcher: &mut dyn Watcher) -> bool {
         if self.threads == NonZeroUsize::MIN || self.runs_alone_because().is_some() {
             return false;
         }
         let partition = Partition::new(&self.network.fabric.topology, self.threads.get());
         let Some(divided) = self.network.divide(partition) else { return false };
-        self.run_parts(&divided);
+        self.run_parts(&divided, watcher);
         self.network.unite(divided);
         true
     }
 
-    fn run_parts(&mut self, divided: &Divided) {
+    fn run_parts(&mut self, divided: &Divided, watcher: &mut dyn Watcher) {
         let (partition, parts, gate) = (&divided.partition, &divided.parts, &Gate::new());
         let serve = |part: &Mutex<Part>| lock(part).serve(&partition.part_of);
         thread::scope(|scope| {
@@ -97,6 +97,10 @@ impl World {
                     self.finish_turns(&mut locked, &partition.part_of);
                     deliver(&mut locked);
                     self.network.now = self.network.events.until();
+                    if watcher.wants_progress() {
+                        let networks = locked.iter().map(|part| &part.network);
+                        watcher.on_progress(Progress::of(&self.network, self.limit, networks));
+                    }
                 } else {
                     self.serve_global_events_of(&mut locked, partition);
                 }
