@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use super::Cancel;
 
 /// Maximum delay before a signal is handled.
-const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `work` on a thread of its own, without the interpreter's lock. If the handler of a signal raises an exception
 /// meanwhile, cancels the work and returns the exception.

@@ -123,23 +123,31 @@ class Runs(unittest.TestCase):
             "weft.sim.compare(LONG, balancers=['ecmp', 'oblivious'])",
             "weft.sim.sweep(LONG, {'seed': [1, 2]})",
         ):
-            program = f"import weft, sys\nfrom test_sim import LONG\nprint('go', flush=True)\n{call}"
-            child = subprocess.Popen(
-                [sys.executable, "-c", program],
-                cwd=Path(__file__).parent,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            assert child.stdout is not None
-            child.stdout.readline()
-            time.sleep(0.5)
-            sent = time.monotonic()
-            child.send_signal(signal.SIGINT)
-            _, errors = child.communicate(timeout=20)
-            took = time.monotonic() - sent
-            self.assertIn(b"KeyboardInterrupt", errors, call)
-            # The interpreter's own end is part of it, on a machine that may be busy.
-            self.assertLess(took, 2, call)
+            # A machine that is busy with other work may delay some; one prompt end shows how long it takes by itself.
+            took = [self.interrupted(call)]
+            while took[-1] > 0.1 and len(took) < 5:
+                took.append(self.interrupted(call))
+            self.assertLessEqual(took[-1], 0.1, call)
+
+    def interrupted(self, call: str) -> float:
+        """Returns the seconds from a signal to a call that is running until it raises KeyboardInterrupt."""
+        program = f"""import time, weft
+from test_sim import LONG
+try:
+    {call}
+except KeyboardInterrupt:
+    print(time.monotonic())
+"""
+        child = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent, stdout=subprocess.PIPE)
+        # The call runs once it has its thread.
+        threads, deadline = Path(f"/proc/{child.pid}/task"), time.monotonic() + 60
+        while len(list(threads.iterdir())) < 2 and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        sent = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        output, _ = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 0, call)
+        return float(output) - sent
 
     def test_balancers_are_compared_on_the_same_arrivals(self) -> None:
         found = weft.sim.compare(SMALL, balancers=["ecmp", "oblivious"], seeds=2, flows=True)

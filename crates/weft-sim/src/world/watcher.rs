@@ -61,7 +61,7 @@ impl Watcher for () {
     }
 }
 
-/// How far a run is, after a lookahead window.
+/// The progress of a run at the end of a lookahead window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The end of the window.
