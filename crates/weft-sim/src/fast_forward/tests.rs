@@ -101,6 +101,15 @@ fn experts_take_the_same_time_within_a_hundredth() {
 }
 
 #[test]
+fn the_scenario_with_experts_is_right_within_a_hundredth_at_an_eighth_of_its_size() {
+    let text = include_str!("../../../../scenarios/fast-forward-moe.toml");
+    let text = text.replace("scale = 1.0", "scale = 8.0");
+    let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
+    let found = Comparison::new(&exact, &fast);
+    assert!(found.end.abs() < 0.01 && found.packet_hops > 3.0, "{found:?}");
+}
+
+#[test]
 fn pairs_of_rails_are_simulated_once() {
     let text = format!("{FABRIC}{DENSE}");
     let (exact, fast) = (run(&text, None), run(&text, Some(1e-12)));
