@@ -124,6 +124,21 @@ fn tables_have_headings_and_the_scenario() {
 }
 
 #[test]
+fn fast_forward_and_its_check_are_options() {
+    let folder = Folder::new("fast");
+    let result = folder.json(&["sim", "run", "small.toml", "--fast-forward", "--check", "--json"]);
+    let report = &result["reports"][0];
+    assert_eq!(report["fast_forward"]["threshold"], 0.05);
+    assert_eq!(report["comparison"]["end"], 0.0, "flows are not skipped, {report}");
+    assert!(result["scenario"].as_str().unwrap().contains("compare_exact = true"));
+    for (option, key) in [("--check", "compare_exact"), ("--fast-forward=2", "fast_forward is 2")] {
+        let output = folder.weft(&["sim", "run", "small.toml", option]);
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains(key), "{option}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn csv_has_a_line_for_each_flow_and_the_page_has_plots() {
     let folder = Folder::new("csv");
     let csv = folder.stdout(&["sim", "run", "small.toml", "--csv", "--html", "out/page.html"]);

@@ -316,7 +316,7 @@ fn report(
     let skipped = network.traffic.skipped;
     Ok(Report {
         simulated_us: (outcome.elapsed + skipped).as_micros_f64(),
-        fast_forward: world.fast_forward_report().cloned(),
+        fast_forward: world.fast_forward_report(),
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),

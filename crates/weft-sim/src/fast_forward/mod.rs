@@ -5,15 +5,18 @@
 //! The world then adds the span to the skipped time, and each workload advances by its units. Packets in flight,
 //! queues, engines and their timers stay as they are, so that an engine never observes a gap.
 //!
-//! The method is that of Wormhole (arXiv 2602.10615, sections 4 and 5) with units in the place of bytes.
+//! The method is that of Wormhole (arXiv 2602.10615, sections 4 and 5) with units in the place of bytes. Of parts whose flows
+//! have [equal routes](are_equal) over links of their own, only the first is simulated: its times are those of all.
 
+mod equal_parts;
 mod pace;
 mod plan;
 mod summary;
 
 use std::fmt;
 
-pub use pace::{INTERVALS, Pace};
+pub use equal_parts::{Pairs, are_equal};
+pub use pace::{INTERVALS, Pace, SETTLING_INTERVALS};
 pub use plan::{Advance, Cycle, Skip, plan};
 pub use summary::{FastForwardReport, SkipCount};
 
@@ -75,6 +78,21 @@ pub enum Refusal {
     Controller,
     /// The packets of hosts are captured.
     Capture,
+    /// Parts of a workload that do the same share links, or their routes differ; or there is only one.
+    NoEqualParts,
+    /// Parts that do the same wait for each other again and again: the slowest of several takes longer than one.
+    PartsWait,
+    /// Another workload, a fault, a controller or an observer may tell equal parts of a workload apart.
+    NotAlone,
+}
+
+/// The parts of a workload that behave alike, of which one is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EqualParts {
+    /// Number of parts.
+    pub count: u64,
+    /// The payload that the other parts would have sent while the first one did, bytes.
+    pub bytes: u64,
 }
 
 impl Refusal {
@@ -89,6 +107,11 @@ impl Refusal {
             Self::Interrupted => "a fault or the end of the run is less than one unit away",
             Self::Controller => "a route controller measures the network",
             Self::Capture => "packets are captured",
+            Self::NoEqualParts => {
+                "no parts of a workload have equal routes over links of their own"
+            }
+            Self::PartsWait => "equal parts of a workload wait for the slowest of them",
+            Self::NotAlone => "other traffic, a fault or an observer may tell equal parts apart",
         }
     }
 }

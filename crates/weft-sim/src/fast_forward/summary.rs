@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Grain, Refusal, Skip};
+use super::{EqualParts, Grain, Refusal, Skip};
 
 /// The skips of one grain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -27,7 +27,9 @@ pub struct FastForwardReport {
     pub uncertainty_us: f64,
     /// The skips by grain.
     pub skips: BTreeMap<&'static str, SkipCount>,
-    /// The payload that was neither sent nor delivered because its units were skipped, bytes.
+    /// Number of equal parts of the traffic for each one that was simulated; zero if no workload has any.
+    pub equal_parts: u64,
+    /// The payload that was neither sent nor delivered because its units were skipped or an equal part was simulated, bytes.
     pub skipped_bytes: u64,
     /// Number of skips refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
@@ -42,6 +44,17 @@ impl FastForwardReport {
         let of_grain = self.skips.entry(grain.name()).or_default();
         of_grain.skips += 1;
         of_grain.skipped_us += micros;
+    }
+
+    /// Adds the equal parts of a workload, or the reason why all of it was simulated.
+    pub fn add_equal_parts(&mut self, found: Result<EqualParts, Refusal>) {
+        match found {
+            Ok(parts) => {
+                self.equal_parts = self.equal_parts.max(parts.count);
+                self.skipped_bytes += parts.bytes;
+            }
+            Err(refusal) => self.count_refusal(refusal),
+        }
     }
 
     /// Counts a refusal.

@@ -23,7 +23,8 @@ const DENSE: &str = r#"
     load = { compute = "6ms", tensor = "32MB", gradients = "192MB", layers = 24, micro_batches = 1 }
 "#;
 
-/// A job whose GPUs send tokens to experts of all servers.
+/// A job whose GPUs send tokens to experts of all servers. The order of computation and all-to-all settles in the first
+/// micro-batches.
 const EXPERTS: &str = r#"
     [[workload]]
     kind = "parallel-training"
@@ -33,7 +34,7 @@ const EXPERTS: &str = r#"
     pipeline = 1
     data = 4
     expert = 4
-    load = { compute = "4ms", tokens = "40MB", gradients = "8MB", layers = 4, micro_batches = 16 }
+    load = { compute = "10ms", tensor = "100MB", tokens = "100MB", gradients = "8MB", layers = 4, micro_batches = 40 }
 "#;
 
 /// A job of two stages.
@@ -93,12 +94,46 @@ fn received_bytes(report: &Report) -> u64 {
 
 #[test]
 fn experts_take_the_same_time_within_a_hundredth() {
-    compared(EXPERTS, 0.01, 0.6);
+    let (_, fast) = compared(EXPERTS, 0.01, 0.6);
+    // An all-reduce in a server waits for the slowest of four exchanges of tokens.
+    assert_eq!(summary(&fast).equal_parts, 0);
+    assert!(summary(&fast).refused.contains_key(Refusal::PartsWait.text()));
 }
 
 #[test]
-fn stages_take_the_same_time_within_two_hundredths() {
-    compared(STAGES, 0.02, 0.6);
+fn the_scenario_with_experts_is_right_within_a_hundredth_at_an_eighth_of_its_size() {
+    let text = include_str!("../../../../scenarios/fast-forward-moe.toml");
+    let text = text.replace("scale = 1.0", "scale = 8.0");
+    let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
+    let found = Comparison::new(&exact, &fast);
+    assert!(found.end.abs() < 0.01 && found.packet_hops > 3.0, "{found:?}");
+}
+
+#[test]
+fn pairs_of_rails_are_simulated_once() {
+    let text = format!("{FABRIC}{DENSE}");
+    let (exact, fast) = (run(&text, None), run(&text, Some(1e-12)));
+    assert_eq!(summary(&fast).equal_parts, 2);
+    let (all, skipped) = (received_bytes(&exact), summary(&fast).skipped_bytes);
+    assert_eq!(all, received_bytes(&fast) + skipped);
+    assert!(2 * skipped >= all, "{skipped} of {all} bytes");
+    let end = Comparison::new(&exact, &fast).end;
+    assert!(end.abs() < 0.005, "{end}");
+}
+
+#[test]
+fn rails_that_share_leaves_are_all_simulated() {
+    let two =
+        "topology = { kind = \"rail\", blocks = 2, servers_per_block = 2, rails = 2, spines = 4 }";
+    let job = DENSE.replace("hosts = 4", "hosts = 2").replace("tensor = 4", "tensor = 2");
+    let fast = run(&format!("{two}{}", job.replace("scale = 1.0", "scale = 20.0")), Some(0.05));
+    assert_eq!(summary(&fast).equal_parts, 0);
+    assert!(summary(&fast).refused.contains_key(Refusal::NoEqualParts.text()));
+}
+
+#[test]
+fn stages_take_the_same_time_within_a_hundredth() {
+    compared(STAGES, 0.01, 0.6);
 }
 
 #[test]
@@ -129,6 +164,7 @@ fn traffic_without_units_is_refused_with_the_reason() {
 fn a_fault_happens_at_its_time_and_the_limit_ends_the_run() {
     let fault = "[[fault]]\nkind = \"link-down\"\nlinks = \"busiest-uplink\"\nat = \"5ms\"\nduration = \"100us\"\n";
     let (exact, fast) = compared(&format!("{DENSE}{fault}"), 0.02, 0.6);
+    assert!(summary(&fast).refused.contains_key(Refusal::NotAlone.text()));
     assert!(exact.network.lost["link_down"] > 0, "the exact run loses packets");
     assert!(fast.network.lost["link_down"] > 0, "the fast run loses packets at the same time");
     let text = format!("{FABRIC}run = {{ limit = \"7ms\" }}\n{DENSE}");

@@ -257,7 +257,7 @@ impl Scenario {
             return Err(ScenarioError::section("pfc", PortError::CannotPause, text));
         }
         if self.run.compare_exact && self.run.fast_forward.is_none() {
-            let message = "compare_exact compares a run with fast_forward, which is not set";
+            let message = "compare_exact compares a run with fast_forward, which is not set: add fast_forward = 0.05";
             return Err(ScenarioError::section("run", message, text));
         }
         if let Some(threshold) = self.run.fast_forward

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::Seed;
 
-use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
+use crate::fast_forward::{Advance, Criterion, Cycle, EqualParts, Grain, Refusal};
 use crate::time::SimSpan;
 use crate::traffic::Notice;
 use crate::world::Session;
@@ -86,6 +86,14 @@ pub trait Workload: Debug + Send {
     /// The reason why no unit may be skipped.
     fn cycles(&self, _grain: Grain, _criterion: &Criterion) -> Result<Vec<Option<Cycle>>, Refusal> {
         Err(Refusal::NoUnits)
+    }
+
+    /// Returns the parts of which one is simulated for all, if the run may skip.
+    ///
+    /// # Errors
+    /// The reason why all of it is simulated.
+    fn equal_parts(&self) -> Result<EqualParts, Refusal> {
+        Err(Refusal::NoEqualParts)
     }
 
     /// Advances by `span` and by these units of the cycles that [`Self::cycles`] has just returned for the grain. The

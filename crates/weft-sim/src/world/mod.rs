@@ -241,6 +241,7 @@ impl World {
     /// Starts the workloads.
     pub fn start(&mut self) {
         self.network.holds_packets = self.network.config.source_ports == SourcePorts::Planned;
+        self.note_disturbances();
         for index in 0..self.workloads.len() {
             let number = u32::try_from(index).expect("a handful of workloads");
             self.workloads[index].start(&mut Session::new(&mut self.network, number));

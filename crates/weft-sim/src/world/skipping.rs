@@ -14,6 +14,8 @@ use crate::time::{SimSpan, SimTime};
 pub(super) struct FastForward {
     /// The time since which the network and its routes are unchanged.
     unchanged_since: SimTime,
+    /// `true` if nothing acts on the network or observes it but one workload.
+    is_undisturbed: bool,
     /// `true` if a skip is to be considered at the next global event of that kind.
     pending: bool,
     report: FastForwardReport,
@@ -29,8 +31,23 @@ impl World {
     }
 
     /// Returns what was skipped, and why nothing was; `None` if the run is exact.
-    pub fn fast_forward_report(&self) -> Option<&FastForwardReport> {
-        self.network.fast_forward.as_ref().map(|state| &state.report)
+    pub fn fast_forward_report(&self) -> Option<FastForwardReport> {
+        let mut report = self.network.fast_forward.as_ref()?.report.clone();
+        for workload in &self.workloads {
+            report.add_equal_parts(workload.equal_parts());
+        }
+        Some(report)
+    }
+
+    /// Notes before the start whether one workload has the network for itself.
+    pub(super) fn note_disturbances(&mut self) {
+        let network = &mut self.network;
+        let is_observed =
+            network.capture.is_some() || network.observer.is_some() || network.record.is_some();
+        let is_disturbed = network.steering.is_some() || !self.plan.is_empty();
+        if let Some(state) = &mut network.fast_forward {
+            state.is_undisturbed = self.workloads.len() == 1 && !is_observed && !is_disturbed;
+        }
     }
 
     /// Skips as much as the workloads offer now.
@@ -130,6 +147,16 @@ impl Network {
     /// Returns `true` if the run may skip time.
     pub(crate) const fn may_skip(&self) -> bool {
         self.fast_forward.is_some()
+    }
+
+    /// Returns `true` if nothing acts on the network or observes it but one workload.
+    pub(crate) fn has_one_undisturbed_workload(&self) -> bool {
+        self.fast_forward.as_ref().is_some_and(|state| state.is_undisturbed)
+    }
+
+    /// Returns the least time after which a decision of one host reaches another.
+    pub(crate) const fn max_skew(&self) -> SimSpan {
+        self.max_skew
     }
 
     /// Considers a skip as soon as all nodes have reached the current time.

@@ -32,6 +32,12 @@ pub(super) struct RunArgs {
     seeds: Seeds,
     #[command(flatten)]
     batch: Batch,
+    /// Skip steady states; THRESHOLD is the maximum difference between durations of units, as a share
+    #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "0.05")]
+    fast_forward: Option<f64>,
+    /// Run it exactly as well, and report the errors of fast-forward
+    #[arg(long)]
+    check: bool,
     /// Print one line for each flow instead of tables
     #[arg(long, conflicts_with_all = ["json", "seeds"])]
     csv: bool,
@@ -50,7 +56,7 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     let file = &locate(&arguments.scenario);
-    let mut scenario = read_scenario(file, &arguments.batch.set)?;
+    let mut scenario = read_scenario(file, &arguments.settings())?;
     let expanded = scenario.expanded()?;
     // Distributions and CSV need every flow; the report keeps them only if the scenario says so.
     let lists_flows = scenario.measure.flows;
@@ -79,6 +85,14 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
 }
 
 impl RunArgs {
+    /// Returns the keys of the scenario that options set, as KEY=VALUE.
+    fn settings(&self) -> Vec<String> {
+        let mut settings = self.batch.set.clone();
+        settings.extend(self.fast_forward.map(|share| format!("run.fast_forward={share:?}")));
+        settings.extend(self.check.then(|| "run.compare_exact=true".to_string()));
+        settings
+    }
+
     /// Returns `true` if the first run is written to files.
     fn exports(&self) -> bool {
         self.html.is_some() || self.capture.is_some() || self.perfetto.perfetto.is_some()

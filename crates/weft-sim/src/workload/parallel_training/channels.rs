@@ -11,7 +11,7 @@ use crate::world::Session;
 impl Job {
     /// Opens the channels of every exchange in some rank's program.
     pub(super) fn open(&mut self, session: &mut Session<'_>) {
-        for rank in 0..self.count() {
+        for rank in self.representatives.ranks() {
             let stage = self.plan.grid.stage(rank) as usize;
             let mut known = Vec::new();
             for lane in 0..LANES {
@@ -44,7 +44,7 @@ impl Job {
     }
 
     /// Returns the ranks to which a rank sends in an exchange, each with the index of the groups.
-    fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
+    pub(super) fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
         let mut peers = Vec::new();
         for phase in &exchange.phases {
             match &phase.with {

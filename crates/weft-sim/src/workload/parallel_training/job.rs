@@ -13,12 +13,13 @@ use super::local_events::LocalEvents;
 use super::op::{LANES, Op};
 use super::program::Plan;
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
+use super::representatives::Representatives;
 use super::track::{Skipping, Tally, track_of};
-use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
+use crate::fast_forward::{Advance, Criterion, Cycle, EqualParts, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::workload::{Iteration, Shares, Workload};
-use crate::world::{Network, Session};
+use crate::world::Session;
 
 /// The bit of a wake's token that marks a message from a GPU of the same server.
 pub(super) const MESSAGE: u64 = 1 << 63;
@@ -44,9 +45,17 @@ pub(super) struct Job {
     pub(super) skipping: Skipping,
     /// The coming events of the first lane, if it uses no network and the run may skip time.
     pub(super) local: Option<LocalEvents>,
+    /// The ranks that are simulated, for all.
+    pub(super) representatives: Representatives,
+    /// The reason why all ranks are simulated, if they are.
+    pub(super) refusal: Option<Refusal>,
+    /// The least time that a message takes from one host to another inside a server, if the run may skip time.
+    min_latency: SimSpan,
     finished: Vec<Iteration>,
     /// Number of messages that were sent over the network.
     sent: u64,
+    /// The bytes of these messages.
+    pub(super) sent_bytes: u64,
     /// Number of those that were acknowledged.
     acknowledged: u64,
     /// `true` if a channel closed: this iteration will never finish.
@@ -66,18 +75,22 @@ enum Action {
 impl Job {
     pub(super) fn new(config: Config, plan: Plan, ranks: Vec<Rank>) -> Self {
         Self {
-            skipping: Skipping::new(&plan, config.slices),
+            representatives: Representatives::all(plan.grid),
+            refusal: Some(Refusal::NoEqualParts),
+            skipping: Skipping::new(&plan, Representatives::all(plan.grid), config.slices, true),
             config,
             plan,
             ranks,
             channels: BTreeMap::new(),
             local: None,
+            min_latency: SimSpan::ZERO,
             began: SimTime::EPOCH,
             latest: SimTime::EPOCH,
             busy: 0,
             bytes: 0,
             finished: Vec::new(),
             sent: 0,
+            sent_bytes: 0,
             acknowledged: 0,
             broken: false,
             #[cfg(test)]
@@ -85,18 +98,14 @@ impl Job {
         }
     }
 
-    pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.ranks.len()).expect("fewer than 2^24 ranks")
-    }
-
     /// Begins an iteration.
     fn begin(&mut self, session: &mut Session<'_>) {
         (self.began, self.latest) = (session.now(), session.now());
-        self.busy = self.ranks.len();
+        self.busy = self.representatives.count() as usize;
         self.bytes = 0;
         self.skipping.begin(session.now());
         self.ranks.iter_mut().for_each(Rank::begin);
-        (0..self.count()).for_each(|rank| self.advance(rank, session));
+        self.representatives.ranks().for_each(|rank| self.advance(rank, session));
     }
 
     /// Executes a rank's program until every lane waits.
@@ -156,7 +165,7 @@ impl Job {
 
     /// Returns the time spent in a rank's lane by all that advance with it.
     fn tally(&mut self, rank: u32, lane: usize) -> &mut Tally {
-        &mut self.skipping.tracks[track_of(rank, lane, self.plan.grid)].tally
+        &mut self.skipping.tracks[track_of(rank, lane, self.representatives)].tally
     }
 
     /// Ends a rank's computation, and goes on.
@@ -285,14 +294,15 @@ impl Job {
 
     /// Sends a message to another rank, over the network or inside the server.
     fn send(&mut self, rank: u32, to: u32, inlet: Inlet, bytes: u32, session: &mut Session<'_>) {
-        let tag = inlet.to_tag(to);
         let pairs = self.channels.get(&(rank, to, inlet.lane, inlet.groups));
         let Some(pairs) = pairs else {
-            return self.send_inside(rank, to, tag, bytes, session);
+            return self.send_inside((rank, to), inlet, bytes, session);
         };
+        let tag = inlet.to_tag(to);
         let channel = pairs[usize::from(inlet.slice) % pairs.len()];
         self.sent += 1;
         self.bytes += u64::from(bytes);
+        self.sent_bytes += u64::from(bytes);
         session.send(SendRequest {
             channel,
             from: Side::Opener,
@@ -303,17 +313,27 @@ impl Job {
     }
 
     /// Sends to a GPU of the same server, after the messages already on that link.
-    fn send_inside(&mut self, rank: u32, to: u32, tag: u64, bytes: u32, session: &mut Session<'_>) {
+    fn send_inside(
+        &mut self,
+        (rank, to): (u32, u32),
+        inlet: Inlet,
+        bytes: u32,
+        session: &mut Session<'_>,
+    ) {
+        let is_other_host = self.ranks[to as usize].host != self.ranks[rank as usize].host;
         let server = &self.config.server;
         let picos = u128::from(bytes) * 8_000_000_000_000 / u128::from(server.rate.as_bps());
         let span = SimSpan::from_picos(u64::try_from(picos).unwrap_or(u64::MAX));
         let sender = &mut self.ranks[rank as usize];
         sender.local_free = sender.local_free.max(session.now()) + span;
-        let at = sender.local_free + SimSpan::from(server.latency);
-        if let Some(local) = self.local.as_mut().filter(|_| Inlet::from_tag(tag).1.lane == 0) {
-            local.add(at, MESSAGE | tag);
+        let mut at = sender.local_free + SimSpan::from(server.latency);
+        if is_other_host {
+            at = at.max(session.now() + self.min_latency);
         }
-        session.wake_at(self.ranks[to as usize].host, at, MESSAGE | tag);
+        let (to, inlet) = self.representatives.receiver(rank, to, inlet);
+        let token = MESSAGE | inlet.to_tag(to);
+        self.local.iter_mut().filter(|_| inlet.lane == 0).for_each(|local| local.add(at, token));
+        session.wake_at(self.ranks[to as usize].host, at, token);
     }
 
     /// Handles the arrival of a message.
@@ -334,7 +354,7 @@ impl Job {
     fn finish(&mut self, session: &mut Session<'_>) {
         // An empty iteration takes no time and has no shares.
         let duration = self.latest.since(self.began).max(SimSpan::from_picos(1));
-        let ranks = self.ranks.len() as f64;
+        let ranks = f64::from(self.representatives.count());
         let of_time = |span: SimSpan| span.as_secs_f64() / duration.as_secs_f64();
         let add = |one: SimSpan, other| one + other;
         let tallies = self.skipping.tracks.iter().map(|track| track.tally);
@@ -380,9 +400,16 @@ pub(super) fn small(number: usize) -> u8 {
 
 impl Workload for Job {
     fn start(&mut self, session: &mut Session<'_>) {
+        let network = session.network().filter(|network| network.may_skip());
+        let skips = network.is_some();
+        if let Some(network) = network {
+            self.min_latency = network.max_skew();
+            self.choose_representatives(network);
+        }
         self.open(session);
-        let skips = session.network().is_some_and(Network::may_skip);
         let is_local = self.channels.keys().all(|&(_, _, lane, _)| lane > 0);
+        self.skipping =
+            Skipping::new(&self.plan, self.representatives, self.config.slices, is_local);
         self.local = (skips && is_local).then(LocalEvents::default);
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), BEGIN);
     }
@@ -415,6 +442,10 @@ impl Workload for Job {
         &self.finished
     }
 
+    fn equal_parts(&self) -> Result<EqualParts, Refusal> {
+        self.found_parts()
+    }
+
     fn cycles(&self, grain: Grain, criterion: &Criterion) -> Result<Vec<Option<Cycle>>, Refusal> {
         if self.is_done() {
             return Ok(Vec::new());
@@ -435,15 +466,17 @@ impl Workload for Job {
         span: SimSpan,
         session: &mut Session<'_>,
     ) -> u64 {
-        if grain != Grain::Iteration {
-            let bytes = self.skip_in_lanes(parts, span);
+        let bytes = if grain == Grain::Iteration {
+            let units = parts.iter().flatten().map(|part| part.units).sum();
+            (self.began, self.latest) = (self.began + span, self.latest + span);
+            self.skip_iterations(units, span)
+        } else {
+            let bytes = self.skip_in_lanes(parts, span, session.now());
             if parts[0].is_none() {
                 self.catch_up(session);
             }
-            return bytes;
-        }
-        let units = parts.iter().flatten().map(|part| part.units).sum();
-        (self.began, self.latest) = (self.began + span, self.latest + span);
-        self.skip_iterations(units, span)
+            bytes
+        };
+        bytes * u64::from(self.representatives.parts())
     }
 }

@@ -66,7 +66,7 @@ impl Job {
             session.wake_at(host, at, token);
         }
         // A lane that waits for a record may find it set.
-        (0..self.count()).for_each(|rank| self.advance(rank, session));
+        self.representatives.ranks().for_each(|rank| self.advance(rank, session));
     }
 
     /// Executes one event of the first lane, and what follows in that lane at the same time.

@@ -29,6 +29,7 @@ mod placement;
 mod program;
 mod rank;
 mod repeats;
+mod representatives;
 mod skipping;
 mod track;
 

@@ -12,7 +12,7 @@ use super::op::{LANES, Op};
 use super::rank::Lane;
 use super::track::{Members, track_of};
 use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
-use crate::time::SimSpan;
+use crate::time::{SimSpan, SimTime};
 use crate::world::Session;
 
 /// Number of operations that a lane can execute before it may have to wait for the first lane, if that is far ahead.
@@ -27,11 +27,9 @@ impl Job {
         op: usize,
         session: &mut Session<'_>,
     ) {
-        let grid = self.plan.grid;
-        let track = &mut self.skipping.tracks[track_of(rank, lane, grid)];
-        for (level, repeats) in
-            self.plan.repeats[grid.stage(rank) as usize][lane].iter().enumerate()
-        {
+        let track = &mut self.skipping.tracks[track_of(rank, lane, self.representatives)];
+        let stage = self.plan.grid.stage(rank) as usize;
+        for (level, repeats) in self.plan.repeats[stage][lane].iter().enumerate() {
             if track.count_operation(level, repeats.run(op), session.now()) {
                 session.consider_skip();
             }
@@ -46,7 +44,7 @@ impl Job {
         phase: (usize, usize),
         session: &mut Session<'_>,
     ) {
-        let track = &mut self.skipping.tracks[track_of(rank, lane, self.plan.grid)];
+        let track = &mut self.skipping.tracks[track_of(rank, lane, self.representatives)];
         if track.count_receive(phase, session.now()) {
             session.consider_skip();
         }
@@ -74,7 +72,7 @@ impl Job {
         let tracks = self.skipping.tracks.len();
         // While the first lane is far ahead, it is executed (`local.rs`); otherwise all advance by what repeats.
         let is_close = |track| {
-            let members = Members::of(track, self.plan.grid);
+            let members = Members::of(track, self.representatives);
             let stage = self.plan.grid.stage(members.first) as usize;
             let last = self.lanes(members).map(|(_, lane)| lane.next).max().unwrap_or(0);
             let program = &self.plan.programs[stage][members.lane];
@@ -98,7 +96,7 @@ impl Job {
         criterion: &Criterion,
         is_first_executed: bool,
     ) -> Result<Option<Cycle>, Refusal> {
-        let members = Members::of(track, self.plan.grid);
+        let members = Members::of(track, self.representatives);
         let state = &self.skipping.tracks[track];
         if self.wait_of(members).is_some() {
             return Ok(None);
@@ -179,7 +177,7 @@ impl Job {
     fn before_record(&self, stage: usize, last: usize) -> usize {
         let program = &self.plan.programs[stage][0];
         let others =
-            (1..self.skipping.tracks.len()).map(|track| Members::of(track, self.plan.grid));
+            (1..self.skipping.tracks.len()).map(|track| Members::of(track, self.representatives));
         let of_stage =
             others.filter(|members| self.plan.grid.stage(members.first) as usize == stage);
         let records = of_stage.filter_map(|members| self.wait_of(members).flatten());
@@ -232,20 +230,25 @@ impl Job {
     }
 
     /// Advances the lanes; returns the bytes that are not sent.
-    pub(super) fn skip_in_lanes(&mut self, parts: &[Option<Advance>], span: SimSpan) -> u64 {
+    pub(super) fn skip_in_lanes(
+        &mut self,
+        parts: &[Option<Advance>],
+        span: SimSpan,
+        now: SimTime,
+    ) -> u64 {
         let is_first_executed = self.local.is_some() && parts[0].is_none();
         let mut bytes = 0;
         for (track, part) in parts.iter().enumerate() {
             let state = &mut self.skipping.tracks[track];
             let Some(part) = part else {
                 if track > 0 || !is_first_executed {
-                    state.advance(0, span, 0);
+                    state.stay(span);
                 }
                 continue;
             };
             let (level, units) = (part.cycle.level, part.units);
-            state.advance(level, span, part.rest(span));
             state.extrapolate(level, units);
+            state.advance(part, span, now);
             bytes += if level == state.step_level() {
                 self.skip_steps(track, units)
             } else {
@@ -265,9 +268,7 @@ impl Job {
         self.skipping.skipped_iterations += units;
         let picos = span.as_picos().cast_signed();
         self.skipping.iterations.shift(picos);
-        for track in &mut self.skipping.tracks {
-            track.advance(0, span, 0);
-        }
+        self.skipping.tracks.iter_mut().for_each(|track| track.stay(span));
         self.local.iter_mut().for_each(|local| local.shift(span));
         for rank in &mut self.ranks {
             rank.local_free += span;
@@ -280,7 +281,7 @@ impl Job {
 
     /// Advances all slices of a track by steps of a ring; returns the bytes that are not sent.
     fn skip_steps(&mut self, track: usize, units: u64) -> u64 {
-        let members = Members::of(track, self.plan.grid);
+        let members = Members::of(track, self.representatives);
         let Ok(((exchange, phase), _)) = self.steps_left(members) else { return 0 };
         let steps = 2 * usize::try_from(units).expect("fewer than a schedule's steps");
         for rank in members.ranks() {
@@ -295,7 +296,7 @@ impl Job {
     /// Advances all ranks of a track by periods of operations; returns the bytes that are not sent.
     fn skip_operations(&mut self, track: usize, level: usize, units: u64, span: SimSpan) -> u64 {
         let grid = self.plan.grid;
-        let members = Members::of(track, grid);
+        let members = Members::of(track, self.representatives);
         let lane = members.lane;
         let periods = usize::try_from(units).expect("fewer than a program's");
         let mut bytes = 0;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::grid::Grid;
 use super::op::{LANES, Op};
 use super::program::Plan;
-use crate::fast_forward::{Criterion, INTERVALS, Pace, Refusal};
+use super::representatives::Representatives;
+use crate::fast_forward::{Advance, Criterion, INTERVALS, Pace, Refusal, SETTLING_INTERVALS};
 use crate::time::{SimSpan, SimTime};
 
 /// The time that ranks spent in a lane, summed over them.
@@ -37,6 +37,16 @@ struct Level {
     tallies: VecDeque<Tally>,
 }
 
+impl Level {
+    /// Notes the tally at the completion of a unit.
+    fn push_tally(&mut self, tally: Tally) {
+        if self.tallies.len() > self.pace.intervals() {
+            self.tallies.pop_front();
+        }
+        self.tallies.push_back(tally);
+    }
+}
+
 /// A lane of one stage, or of all.
 #[derive(Debug)]
 pub(super) struct Track {
@@ -54,11 +64,11 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Returns a track whose units are complete after these numbers of operations of all its ranks, and whose steps are
-    /// after `receives` receives. If all its exchanges are long rings, the steps tell whether a ring is steady, and one is
-    /// measured.
-    pub(super) fn new(operations: &[u64], receives: u64, has_long_rings: bool) -> Self {
-        let intervals = if has_long_rings { 1 } else { INTERVALS };
+    /// Returns a track whose units are complete after these numbers of operations of all its ranks, of which `intervals`
+    /// are compared, and whose steps are after `receives` receives. If all its exchanges are long rings, the steps tell
+    /// whether a ring is steady, and one is measured.
+    fn new(operations: &[u64], receives: u64, has_long_rings: bool, intervals: usize) -> Self {
+        let intervals = if has_long_rings { 1 } else { intervals };
         let pace = |&pieces: &u64| Pace::of_intervals(pieces, intervals);
         let level = |pace| Level { pace, run: 0, tallies: VecDeque::new() };
         Self {
@@ -101,10 +111,7 @@ impl Track {
         }
         let is_complete = level.pace.count_piece(now);
         if is_complete {
-            if level.tallies.len() > level.pace.intervals() {
-                level.tallies.pop_front();
-            }
-            level.tallies.push_back(tally);
+            level.push_tally(tally);
         }
         is_complete
     }
@@ -146,13 +153,27 @@ impl Track {
         self.steps.period(criterion)
     }
 
-    /// Advances by `span`, in which a level's units passed and left a rest. Units of longer periods then seem to have
-    /// begun later only by the rest.
-    pub(super) fn advance(&mut self, level: usize, span: SimSpan, rest: i64) {
+    /// Advances by `span`, in which nothing of the lane passed.
+    pub(super) fn stay(&mut self, span: SimSpan) {
         let whole = span.as_picos().cast_signed();
-        for (number, other) in self.levels.iter_mut().enumerate() {
-            other.pace.shift(if number < level { rest } else { whole });
+        self.levels.iter_mut().for_each(|level| level.pace.shift(whole));
+        self.steps.shift(whole);
+    }
+
+    /// Advances by `span`, which ends now and in which units of a level passed and left a rest. Units of longer periods
+    /// then seem to have begun later only by the rest, and have as many more pieces.
+    pub(super) fn advance(&mut self, part: &Advance, span: SimSpan, now: SimTime) {
+        let (level, rest) = (part.cycle.level, part.rest(span));
+        let (longer, others) = self.levels.split_at_mut(level);
+        let pieces = others.first().map_or(0, |level| part.units * level.pace.pieces_per_unit());
+        for other in longer {
+            other.pace.shift(rest);
+            for _ in 0..other.pace.count_skipped(pieces, part.span(), now) {
+                other.push_tally(self.tally);
+            }
         }
+        let whole = span.as_picos().cast_signed();
+        others.iter_mut().for_each(|level| level.pace.shift(whole));
         self.steps.shift(whole);
         self.owed = self.owed.saturating_add(rest);
     }
@@ -188,58 +209,63 @@ pub(super) struct Skipping {
     pub iteration_bytes: u64,
 }
 
-/// The ranks that advance together in a lane: all of them in the first, whose exchanges connect them; in the others those
-/// that have the same part of the model.
+/// The simulated ranks that advance together in a lane: all of them in the first, whose exchanges connect them; in the
+/// others those that have the same part of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Members {
     pub lane: usize,
     pub first: u32,
-    distance: u32,
+    /// Number of consecutive ranks, of each tensor-parallel group.
+    width: u32,
+    /// The distance between the groups.
+    tensor: u32,
     count: u32,
 }
 
 impl Members {
     /// Returns the members of a track.
-    pub(super) fn of(track: usize, grid: Grid) -> Self {
-        let groups = grid.tensor * grid.pipeline;
+    pub(super) fn of(track: usize, of: Representatives) -> Self {
+        let (grid, width) = (of.grid(), of.width());
+        let groups = groups(of);
         let Some(index) = track.checked_sub(1) else {
-            let count = grid.stage_size() * grid.pipeline;
-            return Self { lane: 0, first: 0, distance: 1, count };
+            return Self { lane: 0, first: 0, width, tensor: grid.tensor, count: of.count() };
         };
-        let lane = 1 + index / groups as usize;
-        let group = u32::try_from(index % groups as usize).expect("fewer groups than ranks");
-        let first = group / grid.tensor * grid.stage_size() + group % grid.tensor;
-        Self { lane, first, distance: grid.tensor, count: grid.data }
+        let lane = 1 + index / groups;
+        let group = u32::try_from(index % groups).expect("fewer groups than ranks");
+        let first = group / width * grid.stage_size() + group % width;
+        Self { lane, first, width: 1, tensor: grid.tensor, count: grid.data }
     }
 
     /// Returns the members.
     pub(super) fn ranks(self) -> impl Iterator<Item = u32> {
-        (0..self.count).map(move |index| self.first + index * self.distance)
-    }
-
-    /// Returns the number of tracks of a job.
-    const fn tracks(grid: Grid) -> usize {
-        1 + (LANES - 1) * (grid.tensor * grid.pipeline) as usize
+        let Self { first, width, tensor, count, .. } = self;
+        (0..count).map(move |index| first + index / width * tensor + index % width)
     }
 }
 
+/// Returns the number of groups of simulated ranks that have the same part of the model.
+const fn groups(of: Representatives) -> usize {
+    (of.width() * of.grid().pipeline) as usize
+}
+
 /// Returns the index of the track of a rank's lane.
-pub(super) const fn track_of(rank: u32, lane: usize, grid: Grid) -> usize {
+pub(super) const fn track_of(rank: u32, lane: usize, of: Representatives) -> usize {
     match lane {
         0 => 0,
         lane => {
-            let group = grid.stage(rank) * grid.tensor + rank % grid.tensor;
-            1 + (lane - 1) * (grid.tensor * grid.pipeline) as usize + group as usize
+            let grid = of.grid();
+            let group = grid.stage(rank) * of.width() + rank % grid.tensor;
+            1 + (lane - 1) * groups(of) + group as usize
         }
     }
 }
 
 impl Skipping {
-    /// Returns the state before the first iteration.
-    pub(super) fn new(plan: &Plan, slices: u32) -> Self {
+    /// Returns the state before the first iteration; `is_local` if the first lane uses no network.
+    pub(super) fn new(plan: &Plan, of: Representatives, slices: u32, is_local: bool) -> Self {
         let grid = plan.grid;
-        let tracks = (0..Members::tracks(grid)).map(|track| {
-            let members = Members::of(track, grid);
+        let tracks = (0..=(LANES - 1) * groups(of)).map(|track| {
+            let members = Members::of(track, of);
             let levels = plan.repeats[grid.stage(members.first) as usize][members.lane].len();
             let mut operations = vec![0; levels];
             for rank in members.ranks() {
@@ -255,7 +281,9 @@ impl Skipping {
                     _ => true,
                 });
             let receives = u64::from(members.count) * u64::from(slices);
-            Track::new(&operations, receives, has_long_rings)
+            let settles = members.lane == 0 && !is_local;
+            let intervals = if settles { SETTLING_INTERVALS } else { INTERVALS };
+            Track::new(&operations, receives, has_long_rings, intervals)
         });
         Self {
             tracks: tracks.collect(),
@@ -276,16 +304,17 @@ impl Skipping {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grid::Grid;
     use super::*;
 
     #[test]
     fn each_rank_is_a_member_of_the_track_of_its_lane() {
-        let grid = Grid { tensor: 2, pipeline: 3, data: 4, expert: 2 };
+        let all = Representatives::all(Grid { tensor: 2, pipeline: 3, data: 4, expert: 2 });
         for lane in 0..LANES {
             let mut members = vec![0; 24];
             for rank in 0..24 {
-                let track = track_of(rank, lane, grid);
-                let of = Members::of(track, grid);
+                let track = track_of(rank, lane, all);
+                let of = Members::of(track, all);
                 assert_eq!(of.lane, lane);
                 assert!(of.ranks().any(|member| member == rank), "{rank} in {of:?}");
                 members[track] += 1;
@@ -293,6 +322,6 @@ mod tests {
             let per_track = if lane == 0 { 24 } else { 4 };
             assert!(members.iter().all(|&count| count == 0 || count == per_track), "{members:?}");
         }
-        assert_eq!(Members::tracks(grid), 13);
+        assert_eq!((LANES - 1) * groups(all), 12);
     }
 }
