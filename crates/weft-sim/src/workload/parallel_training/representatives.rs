@@ -121,7 +121,7 @@ impl Job {
     /// Returns the pairs of hosts that exchange packets for the ranks of one part.
     fn pairs_of_part(&self, part: u32, width: u32) -> Pairs {
         let first = Representatives { grid: self.plan.grid, width };
-        let exchanges = self.plan.programs.iter().map(|lanes| exchanges_of(lanes));
+        let exchanges = self.plan.programs.iter().map(exchanges_of);
         let exchanges: Vec<BTreeSet<usize>> = exchanges.collect();
         let mut pairs = Pairs::new();
         for rank in first.ranks().map(|rank| rank + part * width) {
