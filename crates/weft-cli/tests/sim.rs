@@ -236,7 +236,7 @@ fn root() -> PathBuf {
 /// Scenarios whose run takes more than ten seconds here. `weft sim list` reads them, and the page that gives their results
 /// has the command that runs them.
 const LONG: [(&str, &str); 6] = [
-    ("fast-forward-gpt-13b", "docs/design/fast-forward.md"),
+    ("fast-forward-gpt-13b-1024", "docs/design/fast-forward.md"),
     ("ns3-reference", "docs/validation.md"),
     ("overlay-pairs", "docs/overlay.md"),
     ("permutation-8192", "docs/validation.md"),

@@ -82,7 +82,7 @@ pub enum Refusal {
     NoEqualParts,
     /// Parts that do the same wait for each other again and again: the slowest of several takes longer than one.
     PartsWait,
-    /// Another workload, a fault, a controller or an observer may tell equal parts of a workload apart.
+    /// Another workload, a fault, a controller or an observer may distinguish equal parts of a workload.
     NotAlone,
 }
 
@@ -111,7 +111,7 @@ impl Refusal {
                 "no parts of a workload have equal routes over links of their own"
             }
             Self::PartsWait => "equal parts of a workload wait for the slowest of them",
-            Self::NotAlone => "other traffic, a fault or an observer may tell equal parts apart",
+            Self::NotAlone => "other traffic, a fault or an observer may distinguish equal parts",
         }
     }
 }

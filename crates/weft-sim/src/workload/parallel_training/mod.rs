@@ -18,6 +18,7 @@ use weft_units::{ByteCount, Duration};
 use super::{HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one, one_to_64};
 
 mod channels;
+mod equal_parts;
 mod exchange;
 mod grid;
 mod job;
