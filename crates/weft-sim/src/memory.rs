@@ -12,7 +12,7 @@ const RESERVED: usize = 1 << 30;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAX_HEAP_ALLOCATION: usize = 32 << 20;
 
-/// Requests huge pages for the main thread's heap from here on, where the system has them and the allocator is
+/// Requests huge pages for the heap from here on, and one heap for all threads, where the system has them and the allocator is
 /// glibc's; does nothing elsewhere. A program calls it once, before it builds a world: it affects the whole process.
 /// It changes only time and memory (at most one huge page more per use).
 pub fn prefer_huge_pages() {
@@ -51,6 +51,8 @@ mod glibc {
         // SAFETY: these change how the allocator requests memory from the kernel, not memory already allocated. It keeps
         // free memory at the end of the heap, and the next allocation comes from the heap whatever its size.
         unsafe {
+            // The heaps of other threads would have small pages.
+            libc::mallopt(libc::M_ARENA_MAX, 1);
             libc::mallopt(libc::M_TOP_PAD, setting(RESERVED));
             libc::mallopt(libc::M_MMAP_THRESHOLD, setting(MAX_HEAP_ALLOCATION));
             libc::mallopt(libc::M_TRIM_THRESHOLD, -1);

@@ -8,10 +8,15 @@ use crate::event_queue::AtNode;
 use crate::packet::{Hop, PacketPool, PacketSlot};
 use crate::time::SimTime;
 
+/// Number of events between the prefetch of an arriving packet and its copy.
+const AHEAD: usize = 16;
+
 /// The events from one part to another.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     events: Vec<(SimTime, Packed)>,
+    /// Number of events whose packets are in `slots`.
+    copied: usize,
     /// The headers of the packets that arrive, in the order of their arrivals in `events`.
     slots: Vec<PacketSlot>,
     earliest: Option<SimTime>,
@@ -28,13 +33,36 @@ impl Mailbox {
         self.slots.len() as u64
     }
 
+    /// Adds an event. Its packet follows [`AHEAD`] events later, or with [`Self::copy_packets`].
     fn push(&mut self, at: SimTime, event: Packed, packets: &mut PacketPool) {
         if let Some(hop) = event.hop() {
+            packets.prefetch(hop.packet());
+        }
+        self.events.push((at, event));
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+        if self.events.len() > self.copied + AHEAD {
+            self.copy_packet(packets);
+        }
+    }
+
+    /// Moves the packet of the next event out of the sender's pool.
+    fn copy_packet(&mut self, packets: &mut PacketPool) {
+        let middle = self.events.get(self.copied + AHEAD / 2);
+        if let Some(hop) = middle.and_then(|(_, event)| event.hop()) {
+            packets.prefetch_headers(hop.packet(), hop.class());
+        }
+        if let Some(hop) = self.events[self.copied].1.hop() {
             self.slots.push(packets.get(hop.packet()));
             packets.remove(hop.packet());
         }
-        self.events.push((at, event));
-        self.earliest = self.earliest.into_iter().chain([at]).min();
+        self.copied += 1;
+    }
+
+    /// Moves the remaining packets out of the sender's pool.
+    fn copy_packets(&mut self, packets: &mut PacketPool) {
+        while self.copied < self.events.len() {
+            self.copy_packet(packets);
+        }
     }
 }
 
@@ -88,6 +116,7 @@ impl Events {
             let part = part_of[event.node() as usize];
             to[usize::from(part)].push(at, event, packets);
         });
+        to.iter_mut().for_each(|mail| mail.copy_packets(packets));
     }
 
     /// Puts all events, and their packets, into the mailboxes of the parts of their nodes.
@@ -96,6 +125,7 @@ impl Events {
             let part = part_of[event.node() as usize];
             to[usize::from(part)].push(at, event, packets);
         });
+        to.iter_mut().for_each(|mail| mail.copy_packets(packets));
     }
 
     /// Schedules the events of a mailbox, and empties it.
@@ -111,7 +141,7 @@ impl Events {
             };
             self.0.schedule_received(at, event);
         }
-        from.earliest = None;
+        (from.copied, from.earliest) = (0, None);
     }
 }
 
