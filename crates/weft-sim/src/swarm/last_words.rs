@@ -122,10 +122,6 @@ impl LastWords {
             |policy: path::Kind| policy.spread() != Spread::One || policy == path::Kind::BestRtt;
         let sprays = [transport, odd].iter().any(|config| moves(config.policy));
         let restarts_at_losses = transport.recovery.kind == recovery::Kind::GoBackN;
-        // Nothing leaves without the receiver's credit, and a lost request for it is repeated after `rto_min`.
-        let waits_for_credit = [transport, odd].iter().any(|config| {
-            config.congestion == weft_transport::congestion::Kind::Rccc || config.nscc.credits
-        });
         Self {
             from,
             idle_time: idle_time.max(path_return_time).into(),
@@ -136,7 +132,7 @@ impl LastWords {
             pace: pace(transport, length).max(pace(odd, length)),
             is_timeout_fair,
             is_order_fair,
-            is_pace_fair: !waits_for_credit && !(restarts_at_losses && sprays),
+            is_pace_fair: !(restarts_at_losses && sprays),
             state: State::Waiting { idle_since: None },
             count: 0,
             violations: Arc::default(),
