@@ -142,6 +142,9 @@ impl Connection {
             self.sent += sent as u64;
             self.last_sent_at = now;
             self.arm_payload_timers(now, was_waiting, retransmissions, shared);
+            if shared.config.takes_credit() {
+                self.request_credit(now, shared);
+            }
         }
         sent
     }

@@ -152,3 +152,16 @@ fn without_credit_no_packet_leaves() {
         pair.run_until(Duration::from_millis(5), |pair| pair.acked_tokens(0) == [1]);
     }
 }
+
+#[test]
+fn spent_credit_is_requested_when_all_that_was_requested_has_been_granted() {
+    // One packet in flight, and late ACKs: all that was requested is granted long before it is spent.
+    let ack_delay = Duration::from_micros(100);
+    let mut config = TransportConfig { send_window: 1, ack_every: 8, ack_delay, ..config() };
+    // A request is repeated after this time.
+    config.retransmission.rto_min = Duration::from_millis(20);
+    config.retransmission.rto_max = Duration::from_millis(80);
+    let (mut pair, [id, _]) = Pair::joined(&config);
+    pair.submit(0, id, 1, 40_000);
+    pair.run_until(Duration::from_millis(10), |pair| pair.acked_tokens(0) == [1]);
+}
