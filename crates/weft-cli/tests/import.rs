@@ -1,50 +1,12 @@
 //! `weft sim import`: what it says of the files of other simulators, the scenarios that it writes, and its errors.
 
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::path::Path;
 
-use assert_cmd::Command;
 use serde_json::{Value, json};
 
-/// A folder for copies of inputs, removed when the test ends.
-struct Folder(PathBuf);
+use folder::{Folder, text};
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weft-import-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.0.join(name), bytes).unwrap();
-    }
-
-    fn weft(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::cargo_bin("weft").unwrap();
-        command.current_dir(&self.0).args(arguments).output().unwrap()
-    }
-
-    fn stdout(&self, arguments: &[&str]) -> String {
-        let output = self.weft(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.stdout(arguments)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+mod folder;
 
 /// Returns a good input of weft-sim, or a topology of weft-topo.
 fn golden(name: &str) -> Vec<u8> {
@@ -69,7 +31,7 @@ fn import_and_run(inputs: &[&str]) -> (Value, Value) {
         folder.write(&name(input), &golden(input));
     }
     let account = folder.json(&["sim", "import", &file, "--out", "job.toml", "--json"]);
-    let written = std::fs::read_to_string(folder.0.join("job.toml")).unwrap();
+    let written = std::fs::read_to_string(folder.path().join("job.toml")).unwrap();
     assert_eq!(account["scenario"], written, "{file}");
     let mut found =
         folder.json(&["sim", "run", "job.toml", "--set", "measure.flows=true", "--json"]);
@@ -175,7 +137,7 @@ fn the_account_is_printed_with_the_command_that_runs_it() {
 
     let other_unit = folder.stdout(&[&import[..], &["--set", "start_unit=ps"]].concat());
     assert!(other_unit.contains("starts at 0.00004 us"), "{other_unit}");
-    let written = std::fs::read_to_string(folder.0.join("job.toml")).unwrap();
+    let written = std::fs::read_to_string(folder.path().join("job.toml")).unwrap();
     assert!(written.contains("start_unit = \"ps\""), "{written}");
     let unwritten = folder.stdout(&["sim", "import", "triggers.cm"]);
     assert!(unwritten.contains("\nscenario\nname = \"triggers.cm\"\n"), "{unwritten}");
@@ -228,7 +190,7 @@ fn a_broken_file_is_exit_code_1_with_file_place_and_expectation() {
         assert_eq!(output.status.code(), Some(1), "{name}: {message}");
         assert!(message.starts_with(&format!("error: {want}")), "{name}: {message}");
         assert_eq!(message.lines().count(), 1, "{name}: {message}");
-        assert!(!folder.0.join("job.toml").exists(), "{name}");
+        assert!(!folder.path().join("job.toml").exists(), "{name}");
     }
     let absent = folder.weft(&["sim", "import", "none.cm"]);
     assert!(text(&absent.stderr).starts_with("error: none.cm: "), "{}", text(&absent.stderr));

@@ -1,10 +1,13 @@
 //! Simulations and experiments from the command line.
 
 use std::path::PathBuf;
-use std::process::Output;
 
 use assert_cmd::Command;
 use serde_json::Value;
+
+use folder::{Folder, text};
+
+mod folder;
 
 const SCENARIO: &str = r#"
 name = "small"
@@ -52,47 +55,17 @@ kind = "permutation"
 size = "200KB"
 "#;
 
-/// A folder with a scenario and an experiment, removed when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weft-sim-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(path.join("experiments")).unwrap();
-        std::fs::write(path.join("small.toml"), SCENARIO).unwrap();
-        std::fs::write(path.join("experiments/small-fig.toml"), EXPERIMENT).unwrap();
-        Self(path)
-    }
-
-    fn weft(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::cargo_bin("weft").unwrap();
-        command.current_dir(&self.0).args(arguments).output().unwrap()
-    }
-
-    fn stdout(&self, arguments: &[&str]) -> String {
-        let output = self.weft(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.stdout(arguments)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+/// Returns a folder with a scenario and an experiment.
+fn prepared(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    folder.write("small.toml", SCENARIO);
+    folder.write("experiments/small-fig.toml", EXPERIMENT);
+    folder
 }
 
 #[test]
 fn the_same_scenario_and_seed_give_the_same_bytes_on_one_thread_and_on_two() {
-    let folder = Folder::new("same");
+    let folder = prepared("same");
     let run = |threads: &str| {
         folder.stdout(&["sim", "run", "small.toml", "--seeds", "4", "--threads", threads, "--json"])
     };
@@ -106,17 +79,17 @@ fn the_same_scenario_and_seed_give_the_same_bytes_on_one_thread_and_on_two() {
 
 #[test]
 fn a_result_names_a_scenario_that_gives_the_same_result_again() {
-    let folder = Folder::new("again");
+    let folder = prepared("again");
     let first = folder.json(&["sim", "run", "small.toml", "--set", "transport.paths=3", "--json"]);
     let expanded = first["scenario"].as_str().unwrap();
     assert!(expanded.contains("paths = 3"), "{expanded}");
-    std::fs::write(folder.0.join("again.toml"), expanded).unwrap();
+    folder.write("again.toml", expanded);
     assert_eq!(first, folder.json(&["sim", "run", "again.toml", "--json"]));
 }
 
 #[test]
 fn tables_have_headings_and_the_scenario() {
-    let folder = Folder::new("tables");
+    let folder = prepared("tables");
     let shown = folder.stdout(&["sim", "run", "small.toml"]);
     for part in ["small, seed 1: finished", "Flows", "permutation", "Queues", "[topology]"] {
         assert!(shown.contains(part), "{part} in {shown}");
@@ -125,7 +98,7 @@ fn tables_have_headings_and_the_scenario() {
 
 #[test]
 fn fast_forward_and_its_check_are_options() {
-    let folder = Folder::new("fast");
+    let folder = prepared("fast");
     let result = folder.json(&["sim", "run", "small.toml", "--fast-forward", "--check", "--json"]);
     let report = &result["reports"][0];
     assert_eq!(report["fast_forward"]["threshold"], 0.05);
@@ -140,19 +113,19 @@ fn fast_forward_and_its_check_are_options() {
 
 #[test]
 fn csv_has_a_line_for_each_flow_and_the_page_has_plots() {
-    let folder = Folder::new("csv");
+    let folder = prepared("csv");
     let csv = folder.stdout(&["sim", "run", "small.toml", "--csv", "--html", "out/page.html"]);
     assert_eq!(csv.lines().count(), 1 + 8, "{csv}");
     assert!(csv.starts_with("workload,tag,source,destination,bytes,start_us"), "{csv}");
-    let page = std::fs::read_to_string(folder.0.join("out/page.html")).unwrap();
+    let page = std::fs::read_to_string(folder.path().join("out/page.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 3);
 }
 
 #[test]
 fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
-    let folder = Folder::new("unknown");
+    let folder = prepared("unknown");
     let wrong = SCENARIO.replace("size =", "sise =");
-    std::fs::write(folder.0.join("wrong.toml"), wrong).unwrap();
+    folder.write("wrong.toml", wrong);
     let output = folder.weft(&["sim", "run", "wrong.toml"]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
@@ -166,12 +139,11 @@ fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
 /// The workloads have invalid loads, sizes and flows; each error has a file and a line.
 #[test]
 fn invalid_traffic_is_exit_code_1_with_file_and_line() {
-    let folder = Folder::new("traffic");
-    let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+    let folder = prepared("traffic");
     let network = SCENARIO.split("[[workload]]").next().unwrap();
-    write("short.txt", "0 0\n1000 50\n2000 90\n");
-    write("far.flows", "2\n0 1 3 1000 0.0\n0 8 3 1000 0.0\n");
-    write("cut.flows", "3\n0 1 3 1000 0.0\n0 2 3 1000 0.0\n");
+    folder.write("short.txt", "0 0\n1000 50\n2000 90\n");
+    folder.write("far.flows", "2\n0 1 3 1000 0.0\n0 8 3 1000 0.0\n");
+    folder.write("cut.flows", "3\n0 1 3 1000 0.0\n0 2 3 1000 0.0\n");
     for (workload, want) in [
         ("kind = \"poisson\"\nload = 1.5", "wrong.toml:8: workload 1 (poisson): load is 1.5"),
         ("kind = \"poisson\"\nload = 0.0", "wrong.toml:8: workload 1 (poisson): load is 0"),
@@ -180,7 +152,7 @@ fn invalid_traffic_is_exit_code_1_with_file_and_line() {
         ("kind = \"flow-list\"\nfile = \"cut.flows\"", "cut.flows:1: expected as many flows"),
         ("kind = \"pairs\"\npairs = [[0, 8]]", "wrong.toml:6: workload 1 (pairs): host 8 does not"),
     ] {
-        write("wrong.toml", &format!("{network}[[workload]]\n{workload}\n"));
+        folder.write("wrong.toml", &format!("{network}[[workload]]\n{workload}\n"));
         let output = folder.weft(&["sim", "run", "wrong.toml"]);
         assert_eq!(output.status.code(), Some(1), "{workload}");
         assert!(text(&output.stderr).contains(want), "{workload}: {}", text(&output.stderr));
@@ -189,7 +161,7 @@ fn invalid_traffic_is_exit_code_1_with_file_and_line() {
 
 #[test]
 fn scenario_files_are_listed_with_their_descriptions() {
-    let folder = Folder::new("list");
+    let folder = prepared("list");
     let listed = folder.json(&["sim", "list", ".", "experiments", "--json"]);
     let listed = listed.as_array().unwrap();
     assert_eq!(listed.len(), 2, "{listed:?}");
@@ -200,7 +172,7 @@ fn scenario_files_are_listed_with_their_descriptions() {
 
 #[test]
 fn a_scenario_of_the_program_runs_anywhere_and_a_local_file_wins() {
-    let folder = Folder::new("anywhere");
+    let folder = prepared("anywhere");
     let run = ["sim", "run", "link-failure", "--set", "run.limit=50us", "--json"];
     let output = folder.weft(&run);
     let built_in = "weft: link-failure is built-in:scenarios/link-failure.toml\n";
@@ -208,8 +180,7 @@ fn a_scenario_of_the_program_runs_anywhere_and_a_local_file_wins() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["reports"][0]["scenario"], "link-failure");
 
-    std::fs::create_dir_all(folder.0.join("scenarios")).unwrap();
-    std::fs::write(folder.0.join("scenarios/link-failure.toml"), SCENARIO).unwrap();
+    folder.write("scenarios/link-failure.toml", SCENARIO);
     let output = folder.weft(&run);
     assert_eq!(text(&output.stderr), "weft: link-failure is scenarios/link-failure.toml\n");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -269,7 +240,7 @@ fn the_scenarios_of_the_repository_finish_and_the_page_shows_one_of_them() {
 
 #[test]
 fn a_swarm_of_no_worlds_is_refused_and_a_file_that_is_not_there_is_named() {
-    let folder = Folder::new("nothing");
+    let folder = prepared("nothing");
     assert_eq!(folder.weft(&["sim", "swarm", "--seeds", "0"]).status.code(), Some(2));
     let missing = folder.weft(&["experiment", "run", "experiments/none.toml"]);
     assert_eq!(text(&missing.stderr), "error: no file experiments/none.toml\n");
@@ -277,7 +248,7 @@ fn a_swarm_of_no_worlds_is_refused_and_a_file_that_is_not_there_is_named() {
 
 #[test]
 fn the_swarm_reports_its_number_of_worlds() {
-    let folder = Folder::new("swarm");
+    let folder = prepared("swarm");
     let summary = folder.json(&["sim", "swarm", "--seeds", "20", "--first", "5", "--json"]);
     assert_eq!((summary["first"].as_u64(), summary["seeds"].as_u64()), (Some(5), Some(20)));
     assert!(summary["packets"].as_u64().unwrap() > 1000, "{summary}");
@@ -286,7 +257,7 @@ fn the_swarm_reports_its_number_of_worlds() {
 
 #[test]
 fn the_swarm_of_worlds_that_encrypt_reports_forged_packets() {
-    let folder = Folder::new("sealed-swarm");
+    let folder = prepared("sealed-swarm");
     let arguments = ["sim", "swarm", "--sealed", "--seeds", "10", "--first", "5", "--json"];
     let summary = folder.json(&arguments);
     assert!(summary["forged"].as_u64().unwrap() > 10, "{summary}");
@@ -297,7 +268,7 @@ fn the_swarm_of_worlds_that_encrypt_reports_forged_packets() {
 
 #[test]
 fn the_swarm_of_work_requests_reports_their_number() {
-    let folder = Folder::new("rdma-swarm");
+    let folder = prepared("rdma-swarm");
     let arguments = ["sim", "swarm", "--rdma", "--seeds", "3", "--first", "5", "--json"];
     let summary = folder.json(&arguments);
     assert!(summary["requests"].as_u64().unwrap() > 1000, "{summary}");
@@ -309,7 +280,7 @@ fn the_swarm_of_work_requests_reports_their_number() {
 
 #[test]
 fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1() {
-    let folder = Folder::new("experiment");
+    let folder = prepared("experiment");
     let listed = folder.json(&["experiment", "list", "--json"]);
     assert_eq!(listed[0]["name"], "small-fig");
 
@@ -324,7 +295,7 @@ fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1(
         .map(|claim| claim["holds"].as_bool().unwrap())
         .collect();
     assert_eq!(claims, [true, false]);
-    assert!(std::fs::read_to_string(folder.0.join("fig.html")).unwrap().contains("<svg"));
+    assert!(std::fs::read_to_string(folder.path().join("fig.html")).unwrap().contains("<svg"));
 
     let shown = text(&folder.weft(&["experiment", "run", "small-fig"]).stdout);
     assert!(shown.contains("The paper: More paths are faster."), "{shown}");
@@ -335,9 +306,9 @@ fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1(
 
 #[test]
 fn all_figures_continue_after_failures_and_each_verdict_is_printed_at_its_end() {
-    let folder = Folder::new("all");
+    let folder = prepared("all");
     let write = |name: &str, text: &str| {
-        std::fs::write(folder.0.join(format!("experiments/{name}.toml")), text).unwrap();
+        std::fs::write(folder.path().join(format!("experiments/{name}.toml")), text).unwrap();
     };
     write("a-garbled", "title = ");
     let claim = r#"text = "and a nanosecond is not enough""#;
@@ -375,7 +346,7 @@ fn all_figures_continue_after_failures_and_each_verdict_is_printed_at_its_end() 
 
 #[test]
 fn the_error_of_an_unknown_experiment_has_the_nearest_one() {
-    let folder = Folder::new("absent");
+    let folder = prepared("absent");
     let output = folder.weft(&["experiment", "run", "small-fog"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -387,7 +358,7 @@ fn the_error_of_an_unknown_experiment_has_the_nearest_one() {
 
 #[test]
 fn a_figures_number_selects_all_its_parts() {
-    let folder = Folder::new("parts");
+    let folder = prepared("parts");
     let names = |asked: &str| {
         let output = folder.weft(&["experiment", "run", asked, "--json"]);
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -395,7 +366,7 @@ fn a_figures_number_selects_all_its_parts() {
         names.collect::<Vec<_>>()
     };
     for part in ["fig10a", "fig10b", "fig100"] {
-        let file = folder.0.join(format!("experiments/{part}.toml"));
+        let file = folder.path().join(format!("experiments/{part}.toml"));
         std::fs::write(file, EXPERIMENT).unwrap();
     }
     assert_eq!(names("fig10"), ["fig10a", "fig10b"]);
@@ -404,9 +375,9 @@ fn a_figures_number_selects_all_its_parts() {
 
 #[test]
 fn a_claim_that_differs_as_stated_is_no_failure_and_one_that_holds_after_all_is() {
-    let folder = Folder::new("differs");
+    let folder = prepared("differs");
     let run = |experiment: String| {
-        std::fs::write(folder.0.join("experiments/known.toml"), experiment).unwrap();
+        std::fs::write(folder.path().join("experiments/known.toml"), experiment).unwrap();
         let output = folder.weft(&["experiment", "run", "known"]);
         (output.status.code(), text(&output.stdout))
     };

@@ -1,53 +1,18 @@
 """The monitor's page in a headless Chromium: page.py URL FOLDER. Prints each step that it has seen, waits for a line
 before each event, and writes screenshots to the folder."""
 
-import json
 import sys
+from pathlib import Path
 
-from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chromium import Chromium, say  # noqa: E402
 
 url, folder = sys.argv[1:]
-
-options = webdriver.ChromeOptions()
-for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--disable-background-networking", "--window-size=1500,1300"]:
-    options.add_argument(argument)
-options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-driver = webdriver.Chrome(options=options)
-
-
-def until(what, seen):
-    WebDriverWait(driver, 30, poll_frequency=0.1).until(lambda _: seen(), f"not seen in time: {what}")
-
-
-def texts(selector):
-    # All texts are read at once: the page may be redrawn in between.
-    return driver.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map((it) => it.textContent)", selector)
-
-
-def picture(name):
-    for scheme in ["light", "dark"]:
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        driver.save_screenshot(f"{folder}/{name}-{scheme}.png")
-
-
-def say(what):
-    print(what, flush=True)
-
-
-requests = []
-
-
-def listen():
-    for entry in driver.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            requests.append(message["params"]["request"]["url"])
-
+page = Chromium(folder, 1500, 1300)
+driver, until, texts, picture = page.driver, page.until, page.texts, page.picture
 
 try:
     driver.get(url)
@@ -71,18 +36,15 @@ try:
     picture("death")
     say("shows the death")
 
-    listen()
-    mistakes = [entry for entry in driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+    page.listen()
+    mistakes = page.mistakes()
     assert not mistakes, mistakes
 
     sys.stdin.readline()
     until("silence", lambda: "does not answer" in texts("#state")[0])
     say("says that nobody answers")
 
-    listen()
-    origin = url.rstrip("/")
-    elsewhere = [asked for asked in requests if not asked.startswith(origin)]
-    assert requests and not elsewhere, elsewhere
+    page.listen_only_to(url)
     say("asked nobody else, and had nothing to complain of")
 finally:
     driver.quit()

@@ -5,23 +5,16 @@ import json
 import sys
 from pathlib import Path
 
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chromium import Chromium, say  # noqa: E402
 
 page, folder = Path(sys.argv[1]).resolve().as_uri(), sys.argv[2]
-
-options = webdriver.ChromeOptions()
-for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--disable-background-networking", "--window-size=1200,1500"]:
-    options.add_argument(argument)
-options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-driver = webdriver.Chrome(options=options)
-
-
-def until(what, seen):
-    WebDriverWait(driver, 10, poll_frequency=0.05).until(lambda _: seen(), f"not seen in time: {what}")
+browser = Chromium(folder, 1200, 1500)
+driver, until, picture = browser.driver, browser.until, browser.picture
 
 
 def text(selector):
@@ -79,14 +72,6 @@ def click(name):
 
 def shown():
     return text(".timeline .range")
-
-
-def picture(name):
-    for scheme in ["light", "dark"]:
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        driver.save_screenshot(f"{folder}/{name}-{scheme}.png")
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 try:
@@ -151,11 +136,10 @@ try:
     heat.send_keys("0")
     until("a key shows the whole run", lambda: shown() == whole)
 
-    mistakes = driver.get_log("browser")
-    assert not mistakes, mistakes
-    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    asked = [it["params"]["request"]["url"] for it in messages if it["method"] == "Network.requestWillBeSent"]
-    assert asked == [page], f"the page loads nothing else: {asked}"
-    print("drawn, zoomed and named, without network", flush=True)
+    written = driver.get_log("browser")
+    assert not written, written
+    browser.listen()
+    assert browser.requests == [page], f"the page loads nothing else: {browser.requests}"
+    say("drawn, zoomed and named, without network")
 finally:
     driver.quit()
