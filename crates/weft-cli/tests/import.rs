@@ -28,7 +28,7 @@ fn import_and_run(inputs: &[&str]) -> (Value, Value) {
     let file = name(inputs[0]);
     let folder = Folder::new(&file);
     for input in inputs {
-        folder.write(&name(input), &golden(input));
+        folder.write(&name(input), golden(input));
     }
     let account = folder.json(&["sim", "import", &file, "--out", "job.toml", "--json"]);
     let written = std::fs::read_to_string(folder.path().join("job.toml")).unwrap();
@@ -116,7 +116,7 @@ fn a_list_of_flows_is_imported_with_its_starts() {
 #[test]
 fn the_account_is_printed_with_the_command_that_runs_it() {
     let folder = Folder::new("printed");
-    folder.write("triggers.cm", &golden("htsim/triggers.cm"));
+    folder.write("triggers.cm", golden("htsim/triggers.cm"));
     let import = ["sim", "import", "triggers.cm", "--out", "job.toml"];
     let shown = folder.stdout(&import);
     let place = |part: &str| shown.find(part).unwrap_or_else(|| panic!("{part}: {shown}"));
@@ -147,8 +147,8 @@ fn the_account_is_printed_with_the_command_that_runs_it() {
 fn a_broken_file_is_exit_code_1_with_file_place_and_expectation() {
     let cut = |name: &str, bytes: usize| golden(name)[..bytes].to_vec();
     let folder = Folder::new("broken");
-    folder.write("pair.1.et", &cut("chakra/pair.1.et", 200));
-    folder.write("pair.json", &golden("chakra/pair.json"));
+    folder.write("pair.1.et", cut("chakra/pair.1.et", 200));
+    folder.write("pair.json", golden("chakra/pair.json"));
     let header = b"Nodes 2\nConnections 1\n";
     let wide = [&header[..], &vec![b'#'; 2 << 20], b"\n0->1 start 0 size 1\n"].concat();
     for (name, content, want) in [
@@ -199,7 +199,7 @@ fn a_broken_file_is_exit_code_1_with_file_place_and_expectation() {
 #[test]
 fn a_setting_that_does_not_exist_is_an_error_that_names_the_nearest_one() {
     let folder = Folder::new("setting");
-    folder.write("triggers.cm", &golden("htsim/triggers.cm"));
+    folder.write("triggers.cm", golden("htsim/triggers.cm"));
     let output = folder.weft(&["sim", "import", "triggers.cm", "--set", "start_units=ps"]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);

@@ -152,7 +152,7 @@ fn invalid_traffic_is_exit_code_1_with_file_and_line() {
         ("kind = \"flow-list\"\nfile = \"cut.flows\"", "cut.flows:1: expected as many flows"),
         ("kind = \"pairs\"\npairs = [[0, 8]]", "wrong.toml:6: workload 1 (pairs): host 8 does not"),
     ] {
-        folder.write("wrong.toml", &format!("{network}[[workload]]\n{workload}\n"));
+        folder.write("wrong.toml", format!("{network}[[workload]]\n{workload}\n"));
         let output = folder.weft(&["sim", "run", "wrong.toml"]);
         assert_eq!(output.status.code(), Some(1), "{workload}");
         assert!(text(&output.stderr).contains(want), "{workload}: {}", text(&output.stderr));
