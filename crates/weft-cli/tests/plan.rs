@@ -139,6 +139,55 @@ fn ports_are_planned_for_every_queue_pair_and_reach_the_bound() {
 }
 
 #[test]
+fn settings_of_other_programs_lead_to_the_ports_of_the_plan() {
+    let folder = Folder::new("stacks");
+    let csv = folder.file("ports.csv");
+    for (stack, qps, list) in [
+        ("mooncake", 2, Some("MC_MLX5_QP_UDP_SPORTS")),
+        ("mori", 4, Some("MORI_GOR_PORT")),
+        ("uccl", 8, Some("UCCL_UDP_SPORT_BASE")),
+        ("nccl", 4, None),
+    ] {
+        let env = folder.file(stack);
+        let arguments =
+            ["ports", BY_NAME, "--traffic", "all-to-all", "--for", stack, "--csv", &csv];
+        let value = json(&[arguments.as_slice(), &["--settings", &env]].concat());
+        let rows = value["queue_pairs"].as_array().unwrap();
+        assert_eq!(rows.len(), 4 * 3 * 2 * qps, "{stack}");
+        let mut load: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for row in rows {
+            let server = row["from"].as_str().unwrap();
+            let file = fs::read_to_string(format!("{env}/{server}.env")).unwrap();
+            let variables: BTreeMap<&str, &str> =
+                file.lines().map(|line| line.split_once('=').unwrap()).collect();
+            let number = usize::try_from(row["queue_pair"].as_u64().unwrap()).unwrap();
+            let port = row["source_port"].as_u64().unwrap();
+            match list.map(|name| variables[name].split(',').map(|port| port.parse().unwrap())) {
+                // As each program reads its variable.
+                Some(mut base) if stack == "uccl" => {
+                    let base: u64 = base.next().unwrap();
+                    assert_eq!(port, base + 1 + number as u64);
+                }
+                Some(entries) => {
+                    let entries: Vec<u64> = entries.collect();
+                    assert_eq!(port, entries[number % entries.len()], "{stack} {row}");
+                }
+                None => assert_eq!(variables["WEFT_PORTS"], csv),
+            }
+            let path: Vec<&str> =
+                row["path"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+            path.windows(2).for_each(|link| *load.entry((link[0], link[1])).or_default() += 1);
+        }
+        assert_eq!(load.values().max(), value["busiest_planned"].as_u64().as_ref(), "{stack}");
+        assert!(value["busiest_planned"].as_u64() <= value["busiest_random"].as_u64(), "{stack}");
+    }
+    let shown = text(&["ports", BY_NAME, "--for", "mooncake"]);
+    assert!(shown.contains("# n1\nMC_NUM_QP_PER_EP=2\nMC_MLX5_QP_UDP_SPORTS="), "{shown}");
+    assert!(shown.contains("USE_MLX5DV"), "{shown}");
+    assert!(refused(&["ports", BY_NAME, "--for", "nccl"]).contains("needs --csv FILE"));
+}
+
+#[test]
 fn errors_name_the_file_and_the_fault() {
     let folder = Folder::new("wrong");
     let file = folder.file("cluster.toml");

@@ -9,6 +9,7 @@
 //! * [`collective`] writes collectives as schedules, which a transport performs.
 //! * [`traffic`] lists the queue pairs of a collective, and [`output`] writes plans in the formats of NCCL,
 //!   Open MPI and NICs.
+//! * [`stacks`] has the settings by which other programs take ports.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub mod machine;
 pub mod output;
 pub mod ports;
 pub mod ring;
+pub mod stacks;
 #[cfg(test)]
 mod testing;
 pub mod traffic;

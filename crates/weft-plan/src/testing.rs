@@ -38,12 +38,17 @@ pub(crate) fn on_shape(machine: Machine, rails: u32, topology: &Topology) -> Clu
             nics: (server * rails..(server + 1) * rails).map(NodeId).collect(),
         })
         .collect();
-    let network = Network {
-        hashes: switch_hashes(topology, HashAlgorithm::Crc32, 8, Seed(1)),
-        addresses: (0..topology.hosts()).map(|host| 0x0a00_0000 + host).collect(),
-        weights: Default::default(),
-        names: Vec::new(),
-        topology: topology.clone(),
-    };
+    let network = network(topology.clone(), HashAlgorithm::Crc32);
     Cluster::on_network(machine, servers, network).unwrap()
+}
+
+/// Returns a network whose switches have this hash, and seeds of their own.
+pub(crate) fn network(topology: Topology, algorithm: HashAlgorithm) -> Network {
+    Network {
+        hashes: switch_hashes(&topology, algorithm, 8, Seed(1)),
+        addresses: (0..topology.hosts()).map(|host| 0x0a00_0000 + host).collect(),
+        weights: alloc::collections::BTreeMap::new(),
+        names: Vec::new(),
+        topology,
+    }
 }

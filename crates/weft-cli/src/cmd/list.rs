@@ -109,6 +109,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::pcie::Translation),
     },
     Kind {
+        name: "stacks",
+        about: "programs for which `weft plan ports` writes settings",
+        entries: rows!(weft_plan::stacks::Stack),
+    },
+    Kind {
         name: "hashes",
         about: "how a switch turns a five-tuple into a choice",
         entries: rows!(weft_topo::hash::HashAlgorithm),

@@ -10,6 +10,7 @@ use weft_report::terminal::Output;
 mod cluster_file;
 mod ports;
 mod ring;
+mod settings;
 mod show;
 
 pub(super) use self::ports::Protocol;
@@ -62,9 +63,11 @@ Examples:
   weft plan ports cluster.toml --hostfile hosts --down 'leaf-a0/spine-1'    around a failed link
   weft plan ports cluster.toml --protocol tcp --to-port 5201
   weft plan ports cluster.toml --total 16777216           look longer where hashes cannot be solved
+  weft plan ports cluster.toml --for mooncake --settings env      a file with variables for each server
 
 The table gives for each queue pair the UDP source port (mlx5dv_modify_qp_udp_sport) and the flow label with
-which kernel drivers send from it. The bound is the least load of the busiest link, for any choice of ports.")]
+which kernel drivers send from it. The bound is the least load of the busiest link, for any choice of ports.
+Programs with one list of ports for all peers (`weft list stacks`) seldom reach it: --for plans what they can set.")]
     Ports(ports::PortsArgs),
 }
 

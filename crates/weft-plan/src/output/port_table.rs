@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 use crate::cluster::Cluster;
-use crate::ports::{Fabric, Flow, Plan};
+use crate::ports::{Fabric, Flow};
 use crate::traffic::QueuePair;
 
 /// The row of one queue pair.
@@ -51,7 +51,7 @@ impl PortRow {
 /// The separator between the switches of a path.
 pub(super) const PATH_SEPARATOR: &str = " > ";
 
-/// Returns the table of a plan.
+/// Returns the table of flows with these ports.
 ///
 /// # Panics
 /// If the numbers of ports, flows and queue pairs differ, or the cluster has no network.
@@ -60,9 +60,9 @@ pub fn port_rows(
     fabric: &Fabric<'_>,
     pairs: &[QueuePair],
     flows: &[Flow],
-    plan: &Plan,
+    ports: &[u16],
 ) -> Vec<PortRow> {
-    assert!(pairs.len() == flows.len() && flows.len() == plan.ports.len(), "a row a queue pair");
+    assert!(pairs.len() == flows.len() && flows.len() == ports.len(), "a row a queue pair");
     let network = cluster.network().expect("only a network has ports");
     let topology = &network.topology;
     let name = |server: crate::cluster::ServerId| cluster.servers()[server.index()].name.clone();
@@ -84,7 +84,7 @@ pub fn port_rows(
             path: switches.map(|&link| network.name(topology.link(link).to)).collect(),
         }
     };
-    pairs.iter().zip(flows).zip(&plan.ports).map(row).collect()
+    pairs.iter().zip(flows).zip(ports).map(row).collect()
 }
 
 /// Returns the flow label that RoCE drivers convert into this port:

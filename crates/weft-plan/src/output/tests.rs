@@ -87,7 +87,7 @@ fn the_table_names_every_queue_pair_and_its_port() {
     let fabric =
         Fabric::new(cluster.network().unwrap(), &Failures::none(), Entropy::default()).unwrap();
     let plan = plan(&fabric, &flows, SearchLimits::default(), Seed(1)).unwrap();
-    let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan);
+    let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan.ports);
     // node1 to node2 crosses blocks: leaf, spine, leaf.
     let across: Vec<_> = rows.iter().filter(|row| row.from == "node1" && row.rail == 5).collect();
     assert_eq!(across.len(), 4);

@@ -15,6 +15,7 @@ mod linear;
 mod loads;
 mod plan;
 mod search;
+mod shared;
 mod targets;
 
 use alloc::vec::Vec;
@@ -26,6 +27,7 @@ pub use linear::Solver;
 pub use loads::{Loads, loads};
 pub use plan::{Plan, PortSources, SearchLimits, plan, random_ports};
 pub use search::least_busy;
+pub use shared::{PortSource, SharedPlan, plan_shared};
 use weft_topo::hash::{HashAlgorithm, SwitchHash};
 use weft_topo::{LinkId, NodeId, RouteError, Topology};
 use weft_units::Seed;

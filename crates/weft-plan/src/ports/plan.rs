@@ -96,7 +96,7 @@ pub fn random_ports(fabric: &Fabric<'_>, flows: usize, seed: Seed) -> Vec<u16> {
 }
 
 /// Checks all flows and returns the largest number of links of a path after its host's own.
-fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
+pub(super) fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
     let topology = fabric.topology();
     let mut longest = 1;
     // A pair's queue pairs are adjacent and have equally long paths.

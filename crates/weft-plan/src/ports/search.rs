@@ -69,7 +69,7 @@ impl Budget {
         u32::try_from(share).unwrap_or(u32::MAX).min(max_tries)
     }
 
-    fn spend(&mut self) {
+    pub(super) fn spend(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 }

@@ -1,4 +1,4 @@
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 
 use weft_topo::build::{FatTree, Hpn, LeafSpine, Rail};
@@ -8,16 +8,7 @@ use weft_units::Rng;
 
 use super::*;
 use crate::cluster::Network;
-
-fn network(topology: Topology, algorithm: HashAlgorithm) -> Network {
-    Network {
-        hashes: switch_hashes(&topology, algorithm, 8, Seed(1)),
-        addresses: (0..topology.hosts()).map(|host| 0x0a00_0000 + host).collect(),
-        weights: BTreeMap::new(),
-        names: Vec::new(),
-        topology,
-    }
-}
+use crate::testing::network;
 
 /// Returns `rounds` random permutations with `qps` flows each, round-robin over the ports of a host.
 fn permutations(topology: &Topology, rounds: usize, qps: usize, rng: &mut Rng) -> Vec<Flow> {

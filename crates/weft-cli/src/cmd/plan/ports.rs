@@ -8,15 +8,18 @@ use weft_plan::Cluster;
 use weft_plan::cluster::{Network, ServerId};
 use weft_plan::output::{port_csv, port_rows};
 use weft_plan::ports::{
-    Bound, Entropy, Fabric, Loads, Plan, SearchLimits, loads, plan, random_ports,
+    Bound, Entropy, Fabric, Flow, Loads, PortSources, SearchLimits, loads, plan, plan_shared,
+    random_ports,
 };
 use weft_plan::ring::{Transfer, double_tree, ring_hops, rings_on_rails, server_order};
-use weft_plan::traffic::{all_to_all, queue_pairs};
+use weft_plan::stacks::Stack;
+use weft_plan::traffic::{QueuePair, all_to_all, queue_pairs};
 use weft_report::{Cell, Column, Table};
 use weft_topo::{Failures, NodeId};
 use weft_units::{Seed, unknown_name};
 
 use super::cluster_file::ClusterArgs;
+use super::settings::{self, ServerSettings};
 use weft_report::terminal::{Output, render, write_file};
 
 /// The largest number of flows of a plan, about three times that of the largest networks.
@@ -33,18 +36,18 @@ pub(super) struct PortsArgs {
     /// Keep the servers in rank order instead of the planned one
     #[arg(long)]
     as_listed: bool,
-    /// Queue pairs of each connection, in turn over the NIC's ports
-    #[arg(long, default_value_t = 4)]
-    qps: usize,
+    /// Queue pairs of each connection, in turn over the NIC's ports [default: 4, or those of `--for`]
+    #[arg(long)]
+    qps: Option<usize>,
     /// Plan around failed links, each `SWITCH/SWITCH`
     #[arg(long, value_name = "A/B")]
     down: Vec<String>,
     /// Transport protocol
     #[arg(long, value_enum, default_value_t = Protocol::Udp)]
     protocol: Protocol,
-    /// Destination port
-    #[arg(long, default_value_t = 4791)]
-    to_port: u16,
+    /// Destination port [default: 4791, or that of `--for`]
+    #[arg(long)]
+    to_port: Option<u16>,
     /// Ports to try for all flows together, where hashes cannot be solved
     #[arg(long, default_value_t = SearchLimits::default().total)]
     total: u64,
@@ -54,6 +57,23 @@ pub(super) struct PortsArgs {
     /// Write the port table, a line a queue pair
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Plan the ports that this program can set, and write its settings: mooncake, mori, nccl, uccl (`weft list stacks`)
+    #[arg(long = "for", value_name = "STACK")]
+    stack: Option<Stack>,
+    /// With `--for`: write each server's variables into this folder, as SERVER.env, instead of printing them
+    #[arg(long, value_name = "DIR", requires = "stack")]
+    settings: Option<PathBuf>,
+}
+
+/// Planned ports.
+struct Planned {
+    /// The ports of a program's settings; empty if each queue pair has a port of its own.
+    settings: Vec<u16>,
+    /// The port of each flow.
+    ports: Vec<u16>,
+    bound: Bound,
+    /// Unknown for settings that flows share.
+    how: Option<PortSources>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -89,27 +109,41 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
     let Some(network) = cluster.network() else {
         bail!("the cluster's file names no network: give [network] or [[switch]] entries");
     };
-    let order = if arguments.as_listed { job } else { server_order(&cluster, &job) };
-    let hops = hops(&cluster, &order, arguments.traffic);
-    let count = hops.len().saturating_mul(arguments.qps);
-    if arguments.qps == 0 || count > MAX_FLOWS {
-        bail!("--qps {} makes {count} flows; a plan has 1 to {MAX_FLOWS}", arguments.qps);
+    let row = arguments.stack.map(Stack::row);
+    let qps = arguments.qps.unwrap_or_else(|| row.map_or(4, |row| row.queue_pairs));
+    if let Some(stack) = arguments.stack
+        && stack.row().settings.is_none()
+        && arguments.csv.is_none()
+    {
+        bail!(
+            "--for {stack} needs --csv FILE: it has no setting for ports, and Weft's device reads the table"
+        );
     }
-    let (pairs, flows) = queue_pairs(&cluster, &hops, arguments.qps);
+    let order = if arguments.as_listed { job.clone() } else { server_order(&cluster, &job) };
+    let hops = hops(&cluster, &order, arguments.traffic);
+    let count = hops.len().saturating_mul(qps);
+    if qps == 0 || count > MAX_FLOWS {
+        bail!("--qps {qps} makes {count} flows; a plan has 1 to {MAX_FLOWS}");
+    }
+    let (pairs, flows) = queue_pairs(&cluster, &hops, qps);
     let failures = failures(network, &arguments.down)?;
-    let entropy = Entropy {
-        protocol: arguments.protocol.number(),
-        destination_port: arguments.to_port,
-        ..Entropy::default()
-    };
+    let entropy = Entropy { protocol: arguments.protocol.number(), ..Entropy::default() };
+    let to_port = arguments.to_port.or_else(|| row.map(|row| row.destination_port));
+    let entropy =
+        Entropy { destination_port: to_port.unwrap_or(entropy.destination_port), ..entropy };
     let fabric = Fabric::new(network, &failures, entropy)?;
-    let limits = SearchLimits { total: arguments.total, ..SearchLimits::default() };
-    let plan = plan(&fabric, &flows, limits, Seed(arguments.seed))?;
+    let plan = planned(arguments, &fabric, &pairs, &flows, qps)?;
     let planned = loads(&fabric, &flows, &plan.ports);
     let drawn = random_ports(&fabric, flows.len(), Seed(arguments.seed));
     let random = loads(&fabric, &flows, &drawn);
+    let servers = arguments.stack.map_or_else(Vec::new, |stack| {
+        settings::of_servers(&cluster, &job, stack, &plan.settings, qps, arguments.csv.as_deref())
+    });
+    if let Some(folder) = &arguments.settings {
+        settings::write(folder, &servers)?;
+    }
     if output.is_json() || arguments.csv.is_some() {
-        let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan);
+        let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan.ports);
         if let Some(path) = &arguments.csv {
             write_file(path, &port_csv(&rows))?;
         }
@@ -123,11 +157,40 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
                 "alone_random": random.alone,
                 "how": plan.how,
                 "queue_pairs": rows,
+                "settings": servers,
             });
             return output.value(&value, String::new);
         }
     }
-    output.value(&(), || text(network, flows.len(), &plan, &planned, &random))
+    output.value(&(), || {
+        let mut text = text(network, flows.len(), &plan, &planned, &random);
+        if let Some(stack) = arguments.stack {
+            let printed: &[ServerSettings] =
+                if arguments.settings.is_some() { &[] } else { &servers };
+            text += &settings::text(stack, printed);
+        }
+        text
+    })
+}
+
+/// Plans a port for each flow, or the settings of a program.
+fn planned(
+    arguments: &PortsArgs,
+    fabric: &Fabric<'_>,
+    pairs: &[QueuePair],
+    flows: &[Flow],
+    qps: usize,
+) -> Result<Planned> {
+    let limits = SearchLimits { total: arguments.total, ..SearchLimits::default() };
+    let seed = Seed(arguments.seed);
+    let Some(settings) = arguments.stack.and_then(|stack| stack.row().settings) else {
+        let plan = plan(fabric, flows, limits, seed)?;
+        let (ports, bound, how) = (plan.ports, plan.bound, Some(plan.how));
+        return Ok(Planned { settings: Vec::new(), ports, bound, how });
+    };
+    let (sources, span) = (settings.sources(pairs, qps), (settings.span)(qps));
+    let plan = plan_shared(fabric, flows, &sources, span, limits, seed)?;
+    Ok(Planned { settings: plan.settings, ports: plan.ports, bound: plan.bound, how: None })
 }
 
 fn hops(cluster: &Cluster, order: &[ServerId], traffic: Traffic) -> Vec<Transfer> {
@@ -168,7 +231,13 @@ fn failures(network: &Network, down: &[String]) -> Result<Failures> {
     Ok(failures)
 }
 
-fn text(network: &Network, flows: usize, plan: &Plan, planned: &Loads, random: &Loads) -> String {
+fn text(
+    network: &Network,
+    flows: usize,
+    plan: &Planned,
+    planned: &Loads,
+    random: &Loads,
+) -> String {
     let mut table = Table::new(vec![
         Column::text("ports", "ports"),
         Column::number("flows on the busiest link", "busiest"),
@@ -189,14 +258,14 @@ fn text(network: &Network, flows: usize, plan: &Plan, planned: &Loads, random: &
     let why = at.map_or_else(String::new, |switch| {
         format!(": {crossing} flows cross {links} links at {}", network.name(switch))
     });
-    let how = plan.how;
+    let how = plan.how.map_or_else(String::new, |how| {
+        format!(
+            "{} solved, {} found, {} fitted in, {} without a choice.\n",
+            how.solved, how.found, how.fitted, how.without_choice
+        )
+    });
     format!(
-        "{flows} flows\n\n{}\nAt least {least} on the busiest link{why}.\n{} solved, {} found, {} fitted in, {} \
-         without a choice.\n",
-        render(&table),
-        how.solved,
-        how.found,
-        how.fitted,
-        how.without_choice
+        "{flows} flows\n\n{}\nAt least {least} on the busiest link{why}.\n{how}",
+        render(&table)
     )
 }
