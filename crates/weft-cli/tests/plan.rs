@@ -147,6 +147,7 @@ fn settings_of_other_programs_lead_to_the_ports_of_the_plan() {
         ("mori", 4, Some("MORI_GOR_PORT")),
         ("uccl", 8, Some("UCCL_UDP_SPORT_BASE")),
         ("nccl", 4, None),
+        ("weft", 4, None),
     ] {
         let env = folder.file(stack);
         let arguments =
@@ -172,7 +173,10 @@ fn settings_of_other_programs_lead_to_the_ports_of_the_plan() {
                     let entries: Vec<u64> = entries.collect();
                     assert_eq!(port, entries[number % entries.len()], "{stack} {row}");
                 }
-                None => assert_eq!(variables["WEFT_PORTS"], csv),
+                None => {
+                    let name = if stack == "weft" { "WEFT_PORTS" } else { "WEFT_NIC_PORTS" };
+                    assert_eq!(variables[name], csv);
+                }
             }
             let path: Vec<&str> =
                 row["path"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();

@@ -12,10 +12,24 @@ use crate::xtask::xtask;
 /// # Panics
 /// Panics if linking fails.
 pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
+    link(folder, rdmacm.then_some("rdmacm"))
+}
+
+/// Links the archives of `weft-verbs` and `weft-nic-ports`, like [`link_verbs`].
+///
+/// # Panics
+/// Panics if linking fails.
+pub fn link_nic_ports(folder: PathBuf) -> PathBuf {
+    link(folder, Some("nic-ports"))
+}
+
+/// Links libibverbs, and another library by the name of its option.
+fn link(folder: PathBuf, other: Option<&str>) -> PathBuf {
     let mut link = xtask();
     link.arg("verbs").arg("--archive").arg(archive("weft_verbs"));
-    if rdmacm {
-        link.arg("--rdmacm").arg(archive("weft_rdmacm"));
+    if let Some(name) = other {
+        let package = format!("weft_{}", name.replace('-', "_"));
+        link.arg(format!("--{name}")).arg(archive(&package));
     }
     let linked = link.arg("--out").arg(&folder).output().expect("it runs");
     assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));

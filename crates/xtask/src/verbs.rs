@@ -31,6 +31,14 @@ const RDMACM: Library = Library {
     needs: &["libibverbs.so.1"],
 };
 
+const NIC_PORTS: Library = Library {
+    package: "weft-nic-ports",
+    name: "libweft_nic_ports",
+    symbols: "crates/weft-nic-ports/symbols/libweft_nic_ports.txt",
+    // Programs find every function but one there.
+    needs: &["libibverbs.so.1"],
+};
+
 /// The library that `weft run` preloads into a program: source and name.
 const PRELOAD: (&str, &str) = ("crates/weft-verbs/preload/device_node.c", "libweft_preload.so");
 
@@ -68,6 +76,9 @@ pub(crate) struct Args {
     /// The archive of weft-rdmacm; without it, a given `--archive` links only libibverbs.
     #[arg(long, requires = "archive")]
     rdmacm: Option<PathBuf>,
+    /// The archive of weft-nic-ports, likewise.
+    #[arg(long, requires = "archive")]
+    nic_ports: Option<PathBuf>,
     /// The folder for the libraries.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -88,7 +99,7 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
         .arg(folder.join(preload))
         .arg(root.join(source)))?;
     let Some(verbs) = &args.archive else {
-        for library in [&VERBS, &RDMACM] {
+        for library in [&VERBS, &RDMACM, &NIC_PORTS] {
             let build = ["build", "--release", "--lib", "--package", library.package];
             run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
             let archive = format!("lib{}.a", library.package.replace('-', "_"));
@@ -97,7 +108,10 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
         return Ok(());
     };
     link_one(root, &VERBS, verbs, &folder)?;
-    args.rdmacm.iter().try_for_each(|archive| link_one(root, &RDMACM, archive, &folder))
+    for (library, archive) in [(&RDMACM, &args.rdmacm), (&NIC_PORTS, &args.nic_ports)] {
+        archive.iter().try_for_each(|archive| link_one(root, library, archive, &folder))?;
+    }
+    Ok(())
 }
 
 fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Result<()> {
@@ -117,7 +131,7 @@ fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Re
         .arg(&stubs)
         .arg("-Wl,--whole-archive")
         .arg(archive)
-        .arg("-Wl,--no-whole-archive")
+        .args(["-Wl,--no-whole-archive", "-Wl,--no-as-needed"])
         .args(library.needs.iter().map(|needed| folder.join(needed)))
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&linked))?;

@@ -109,8 +109,8 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::pcie::Translation),
     },
     Kind {
-        name: "stacks",
-        about: "programs for which `weft plan ports` writes settings",
+        name: "settings",
+        about: "programs whose source ports `weft plan ports --for` plans",
         entries: rows!(weft_plan::stacks::Stack),
     },
     Kind {

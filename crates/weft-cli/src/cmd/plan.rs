@@ -67,7 +67,7 @@ Examples:
 
 The table gives for each queue pair the UDP source port (mlx5dv_modify_qp_udp_sport) and the flow label with
 which kernel drivers send from it. The bound is the least load of the busiest link, for any choice of ports.
-Programs with one list of ports for all peers (`weft list stacks`) seldom reach it: --for plans what they can set.")]
+Programs with one list of ports for all peers (`weft list settings`) seldom reach it: --for plans what they can set.")]
     Ports(ports::PortsArgs),
 }
 

@@ -15,14 +15,16 @@ mod nccl;
 #[cfg(test)]
 mod tests;
 mod uccl;
+mod weft;
 
 weft_units::registry! {
     /// A program that takes planned source ports.
     pub enum Stack: "stack" {
         Mooncake => "mooncake", "Mooncake's transfer engine: a list of ports for all peers of a server";
         Mori => "mori", "mori: four ports for all peers of a server";
-        Nccl => "nccl", "NCCL on Weft's device: a port for every queue pair, from a table";
+        Nccl => "nccl", "NCCL on RDMA NICs: a port for every queue pair, from a table";
         Uccl => "uccl", "UCCL-EP: consecutive ports from one for all peers of a server";
+        Weft => "weft", "programs on Weft's device: a port for every queue pair, from a table";
     }
 }
 
@@ -33,13 +35,22 @@ pub struct StackRow {
     pub queue_pairs: usize,
     /// The UDP port to which the program's packets go.
     pub destination_port: u16,
-    /// The settings of a server; `None` if the program sends each queue pair from its own port of a table.
-    pub settings: Option<Settings>,
+    /// The origin of queue pairs' ports.
+    pub ports: PortOrigin,
     /// Returns the variables of a server, in the order in which they are written, from its settings and the number of
     /// queue pairs of each connection.
     pub variables: fn(ports: &[u16], queue_pairs: usize) -> Vec<Variable>,
     /// The conditions under which the variables have an effect.
     pub conditions: &'static str,
+}
+
+/// The origin of queue pairs' ports.
+#[derive(Clone, Copy, Debug)]
+pub enum PortOrigin {
+    /// The settings of the server, which its queue pairs share.
+    Settings(Settings),
+    /// A port table, to which this variable has the path: each queue pair has its own port.
+    Table(&'static str),
 }
 
 /// An environment variable.
@@ -74,6 +85,17 @@ impl Stack {
             Self::Mori => &mori::ROW,
             Self::Nccl => &nccl::ROW,
             Self::Uccl => &uccl::ROW,
+            Self::Weft => &weft::ROW,
+        }
+    }
+}
+
+impl StackRow {
+    /// Returns the settings of a server; `None` if each queue pair has a port of its own.
+    pub const fn settings(&self) -> Option<Settings> {
+        match self.ports {
+            PortOrigin::Settings(settings) => Some(settings),
+            PortOrigin::Table(_) => None,
         }
     }
 }

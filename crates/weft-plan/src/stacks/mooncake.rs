@@ -3,12 +3,12 @@
 
 use alloc::vec;
 
-use super::{PortSource, ROCE_PORT, Settings, StackRow, list, variable};
+use super::{PortOrigin, PortSource, ROCE_PORT, Settings, StackRow, list, variable};
 
 pub(super) const ROW: StackRow = StackRow {
     queue_pairs: 2,
     destination_port: ROCE_PORT,
-    settings: Some(Settings {
+    ports: PortOrigin::Settings(Settings {
         count: |queue_pairs| queue_pairs,
         source: |queue_pair, settings| PortSource { setting: queue_pair % settings, offset: 0 },
         span: |_| 1,

@@ -3,7 +3,7 @@
 
 use alloc::vec;
 
-use super::{PortSource, ROCE_PORT, Settings, StackRow, list, variable};
+use super::{PortOrigin, PortSource, ROCE_PORT, Settings, StackRow, list, variable};
 
 /// Entries of the list, fixed in mori.
 const ENTRIES: usize = 4;
@@ -11,7 +11,7 @@ const ENTRIES: usize = 4;
 pub(super) const ROW: StackRow = StackRow {
     queue_pairs: 4,
     destination_port: ROCE_PORT,
-    settings: Some(Settings {
+    ports: PortOrigin::Settings(Settings {
         count: |_| ENTRIES,
         source: |queue_pair, settings| PortSource { setting: queue_pair % settings, offset: 0 },
         span: |_| 1,

@@ -38,7 +38,7 @@ fn every_stack_gets_ports_by_its_own_rule_that_load_links_less_than_random_ones(
             let fabric = Fabric::new(&network, &Failures::none(), Entropy::default()).unwrap();
             for &stack in Stack::ALL {
                 let row = stack.row();
-                let Some(settings) = row.settings else { continue };
+                let Some(settings) = row.settings() else { continue };
                 let count = row.queue_pairs;
                 let (pairs, flows) = queue_pairs(&network.topology, 3, count);
                 let sources = settings.sources(&pairs, count);
@@ -69,7 +69,7 @@ fn expected(stack: Stack, settings: &[u16], queue_pair: usize) -> u16 {
         Stack::Mooncake => settings[queue_pair % settings.len()],
         Stack::Mori => settings[queue_pair % 4],
         Stack::Uccl => settings[0] + 1 + u16::try_from(queue_pair).unwrap(),
-        Stack::Nccl => unreachable!("it has no settings"),
+        Stack::Nccl | Stack::Weft => unreachable!("it has no settings"),
     }
 }
 
@@ -77,7 +77,7 @@ fn expected(stack: Stack, settings: &[u16], queue_pair: usize) -> u16 {
 fn queue_pairs_of_a_peer_have_different_ports_and_plans_repeat() {
     let network = network(LeafSpine::default().build().unwrap(), HashAlgorithm::Crc32);
     let fabric = Fabric::new(&network, &Failures::none(), Entropy::default()).unwrap();
-    let settings = Stack::Mooncake.row().settings.unwrap();
+    let settings = Stack::Mooncake.row().settings().unwrap();
     let (pairs, flows) = queue_pairs(&network.topology, 2, 4);
     let sources = settings.sources(&pairs, 4);
     let plan = || plan_shared(&fabric, &flows, &sources, 1, SearchLimits::default(), Seed(7));
@@ -108,5 +108,8 @@ fn variables_are_those_that_each_program_reads() {
          MORI_GOR_PORT=49152,2,3,4"
     );
     assert_eq!(of(Stack::Uccl, &[50_000], 8), "UCCL_UDP_SPORT_BASE=50000");
-    assert_eq!(of(Stack::Nccl, &[], 4), "NCCL_IB_QPS_PER_CONNECTION=4");
+    assert_eq!(
+        of(Stack::Nccl, &[], 4),
+        "NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IBVERBS_LIB=libweft_nic_ports.so.1"
+    );
 }

@@ -1,13 +1,13 @@
 //! UCCL-EP: data queue pair `r` of a peer sends from a base plus 1 plus `r`, the others from the base itself and from
 //! the two ports after the data's (`ep/README.md` and `ep/src/rdma.cpp` of UCCL).
 
-use super::{PortSource, ROCE_PORT, Settings, StackRow, variable};
+use super::{PortOrigin, PortSource, ROCE_PORT, Settings, StackRow, variable};
 
 pub(super) const ROW: StackRow = StackRow {
     // `kChannelPerProxy` of UCCL, which no variable changes.
     queue_pairs: 8,
     destination_port: ROCE_PORT,
-    settings: Some(Settings {
+    ports: PortOrigin::Settings(Settings {
         count: |_| 1,
         source: |queue_pair, _| PortSource {
             setting: 0,

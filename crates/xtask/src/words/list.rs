@@ -65,6 +65,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-guard",
     "weft-lab",
     "weft-msg",
+    "weft-nic-ports",
     "weft-perf",
     "weft-plan",
     "weft-ports",

@@ -57,7 +57,7 @@ pub(super) struct PortsArgs {
     /// Write the port table, a line a queue pair
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Plan the ports that this program can set, and write its settings: mooncake, mori, nccl, uccl (`weft list stacks`)
+    /// Plan the ports that this program can set, and write its settings: mooncake, mori, nccl, uccl or weft (`weft list settings`)
     #[arg(long = "for", value_name = "STACK")]
     stack: Option<Stack>,
     /// With `--for`: write each server's variables into this folder, as SERVER.env, instead of printing them
@@ -112,12 +112,10 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
     let row = arguments.stack.map(Stack::row);
     let qps = arguments.qps.unwrap_or_else(|| row.map_or(4, |row| row.queue_pairs));
     if let Some(stack) = arguments.stack
-        && stack.row().settings.is_none()
+        && stack.row().settings().is_none()
         && arguments.csv.is_none()
     {
-        bail!(
-            "--for {stack} needs --csv FILE: it has no setting for ports, and Weft's device reads the table"
-        );
+        bail!("--for {stack} needs --csv FILE: its ports are in a table, not in variables");
     }
     let order = if arguments.as_listed { job.clone() } else { server_order(&cluster, &job) };
     let hops = hops(&cluster, &order, arguments.traffic);
@@ -183,7 +181,7 @@ fn planned(
 ) -> Result<Planned> {
     let limits = SearchLimits { total: arguments.total, ..SearchLimits::default() };
     let seed = Seed(arguments.seed);
-    let Some(settings) = arguments.stack.and_then(|stack| stack.row().settings) else {
+    let Some(settings) = arguments.stack.and_then(|stack| stack.row().settings()) else {
         let plan = plan(fabric, flows, limits, seed)?;
         let (ports, bound, how) = (plan.ports, plan.bound, Some(plan.how));
         return Ok(Planned { settings: Vec::new(), ports, bound, how });

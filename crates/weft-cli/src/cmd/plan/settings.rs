@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weft_plan::Cluster;
 use weft_plan::cluster::ServerId;
-use weft_plan::stacks::{Stack, Variable};
+use weft_plan::stacks::{PortOrigin, Stack, Variable};
 use weft_report::terminal::write_file;
 
 /// The variables of a server.
@@ -28,16 +28,19 @@ pub(super) fn of_servers(
     table: Option<&Path>,
 ) -> Vec<ServerSettings> {
     let row = stack.row();
-    let count = row.settings.map_or(0, |settings| (settings.count)(qps));
-    let table = table.filter(|_| row.settings.is_none());
+    let count = row.settings().map_or(0, |settings| (settings.count)(qps));
+    let table = match row.ports {
+        PortOrigin::Table(name) => table.map(|path| (name, path)),
+        PortOrigin::Settings(_) => None,
+    };
     let of_server = |&server: &ServerId| {
         let first = server.index() * count;
         // A server without flows has no settings.
         let own = settings.get(first..first + count).unwrap_or_default();
         let mut variables = (row.variables)(own, qps);
-        variables.extend(table.map(|path| {
+        variables.extend(table.map(|(name, path)| {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-            Variable { name: "WEFT_PORTS", value: path.display().to_string() }
+            Variable { name, value: path.display().to_string() }
         }));
         ServerSettings { server: cluster.servers()[server.index()].name.clone(), variables }
     };
