@@ -115,6 +115,41 @@ fn a_network_that_is_gone_for_longer_than_the_device_waits_costs_no_message() {
     passed(&running.wait_with_output().expect("it ends"), 1);
 }
 
+/// A path that died carries messages again once it works and the others die: it is probed for as long as it is dead.
+#[test]
+#[ignore = "it takes half a minute: make nccl"]
+fn paths_that_return_are_used_again() {
+    let Some((mut lab, on)) = two_hosts("NCCL's plugin and paths that return", "back") else {
+        return;
+    };
+    let words =
+        ["--ranks", "processes", "--interface", "12", "--only", "steady", "--seconds", "25"];
+    let mut running = check(&words);
+    let running = running.args(&on).stdout(Stdio::piped()).spawn().expect("it runs");
+    // The links of the first leaf, by spine; bytes in both directions.
+    let carried = |lab: &Lab, spines: [&str; 2]| -> u64 {
+        let counters = lab.counters().expect("counters");
+        let links = spines.map(|name| lab.fabric().link(name).expect("a link"));
+        links.iter().map(|&link| counters[link].forward.bytes + counters[link].backward.bytes).sum()
+    };
+    let (first, second) = (["l0-s0", "l0-s1"], ["l0-s2", "l0-s3"]);
+    let carries = |lab: &Lab, spines, what: &str| {
+        let before = carried(lab, spines);
+        until(what, || carried(lab, spines) > before + (8 << 20));
+    };
+    let set = |lab: &mut Lab, spines: [&str; 2], dead| {
+        spines.iter().for_each(|link| lab.set_black_hole(link, dead).expect("a link"));
+    };
+    until("messages pass", || carried(&lab, first) + carried(&lab, second) > 8 << 20);
+    set(&mut lab, first, true);
+    carries(&lab, second, "two paths carry the messages of four");
+    set(&mut lab, first, false);
+    set(&mut lab, second, true);
+    carries(&lab, first, "the paths that were dead carry them");
+    set(&mut lab, second, false);
+    passed(&running.wait_with_output().expect("it ends"), 1);
+}
+
 /// Waits until `condition`; fails after half a minute.
 #[expect(clippy::disallowed_methods, reason = "it watches a program in real time")]
 fn until(what: &str, mut condition: impl FnMut() -> bool) {

@@ -16,6 +16,9 @@ const SIZES: [usize; 22] = [
     8_192, 32_768, 65_535, 65_536, 131_072,
 ];
 
+/// Maximum size of a window of more than one message, bytes. Versions 6 and 7 register less than 2 GiB at a time.
+const MAX_WINDOW: usize = 64 << 20;
+
 pub(super) fn sizes(rank: &mut Rank<'_>) -> Outcome {
     let small: Vec<Message> = SIZES
         .into_iter()
@@ -25,8 +28,7 @@ pub(super) fn sizes(rank: &mut Rank<'_>) -> Outcome {
     let largest = usize::try_from(rank.args.max_size.0).map_err(|_| "--max-size is too large")?;
     let mut size = 524_288;
     while size <= largest {
-        // All of a window is one registration, of less than 2 GiB: versions 6 and 7 have no more.
-        let window = (largest / size).clamp(1, 32);
+        let window = (MAX_WINDOW / size).clamp(1, 32);
         let messages = vec![Message { size, room: size }; window.max(2)];
         plans.push(Plan { window, ..Plan::new(messages) });
         size *= 2;
