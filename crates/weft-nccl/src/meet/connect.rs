@@ -15,9 +15,12 @@ use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::verbs::Domain;
 
-/// The time after which a new connection is tried, from another source port: the fabric then chooses another path.
-const TRY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time after which a peer counts as unreachable.
+/// The time after which a new TCP connection is tried, from another source port: the fabric then chooses another path.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for a connection that is open and carries no answer: its path may have died since. The peer may also not have called
+/// `accept` yet, which NCCL allows it for as long as it likes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which a peer to which no TCP connection opens counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
@@ -31,7 +34,8 @@ enum Stage {
 pub(crate) struct Attempt {
     handle: Handle,
     port: Port,
-    began_at: Instant,
+    /// The time since which no TCP connection was open.
+    unreachable_since: Instant,
     try_began_at: Instant,
     stage: Option<Stage>,
 }
@@ -44,7 +48,7 @@ fn now() -> Instant {
 impl Attempt {
     pub(crate) fn new(handle: Handle, port: Port) -> Self {
         let now = now();
-        Self { handle, port, began_at: now, try_began_at: now, stage: None }
+        Self { handle, port, unreachable_since: now, try_began_at: now, stage: None }
     }
 
     /// Returns the link once it is open; `None` before.
@@ -54,14 +58,18 @@ impl Attempt {
     pub(crate) fn advance(&mut self, domain: &Arc<Domain>) -> Result<Option<Link>, Failure> {
         let now = now();
         let peer = self.handle.address;
-        if now - self.began_at > CONNECT_TIMEOUT {
+        if now - self.unreachable_since > CONNECT_TIMEOUT {
             let text = format!(
                 "{peer} does not answer for {} s: can this host reach that address by TCP (NCCL_SOCKET_IFNAME selects another)?",
                 CONNECT_TIMEOUT.as_secs()
             );
             return Err(Failure::remote(text));
         }
-        if now - self.try_began_at > TRY_TIMEOUT {
+        let limit = match self.stage {
+            Some(Stage::Offered(_)) => ANSWER_TIMEOUT,
+            _ => DIAL_TIMEOUT,
+        };
+        if now - self.try_began_at > limit {
             (self.stage, self.try_began_at) = (None, now);
         }
         match self.stage.take() {
@@ -93,7 +101,10 @@ impl Attempt {
                         "{peer} closed the connection: its process has ended, or it is not this plugin"
                     )));
                 }
-                _ => self.stage = Some(Stage::Offered(link)),
+                _ => {
+                    self.unreachable_since = now;
+                    self.stage = Some(Stage::Offered(link));
+                }
             },
         }
         Ok(None)
@@ -139,5 +150,56 @@ fn is_connected(socket: &Socket) -> io::Result<bool> {
     match socket.take_error()? {
         Some(error) => Err(error),
         None => socket.peer_addr().map(|_| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::meet::Listener;
+
+    fn until(what: &str, mut condition: impl FnMut() -> bool) {
+        let began = now();
+        while !condition() {
+            assert!(now() - began < Duration::from_secs(30), "not within half a minute: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_peer_may_call_accept_late_and_is_not_dialled_again_meanwhile() {
+        let device = Device::current().unwrap();
+        let port = device.interfaces[0].port;
+        let (mut listener, handle) = Listener::open(port).unwrap();
+        let mut attempt = Attempt::new(handle, port);
+        let began = now();
+        until("the time of a dial has passed", || {
+            assert!(attempt.advance(&device.domain).unwrap().is_none(), "nobody has accepted");
+            now() - began > DIAL_TIMEOUT * 2
+        });
+        let (mut sending, mut receiving) = (None, None);
+        until("both ends are open", || {
+            sending = sending.take().or_else(|| attempt.advance(&device.domain).unwrap());
+            receiving = receiving.take().or_else(|| listener.accept(&device.domain).unwrap());
+            assert!(listener.pending() <= 1, "{listener:?}");
+            sending.is_some() && receiving.is_some()
+        });
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_named_at_once() {
+        let device = Device::current().unwrap();
+        let port = device.interfaces[0].port;
+        let (listener, handle) = Listener::open(port).unwrap();
+        drop(listener);
+        let mut attempt = Attempt::new(handle, port);
+        let mut failed = None;
+        until("the connection is refused", || {
+            failed = attempt.advance(&device.domain).err();
+            failed.is_some()
+        });
+        let text = failed.map(|failure| failure.to_string()).unwrap_or_default();
+        assert!(text.contains(&handle.address.to_string()) && text.contains("refused"), "{text}");
     }
 }

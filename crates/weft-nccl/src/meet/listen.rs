@@ -73,6 +73,12 @@ impl Listener {
         Ok(opened)
     }
 
+    /// Returns the number of connections that have not opened a link yet.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     fn accept_connections(&mut self) -> Result<(), Failure> {
         loop {
             match self.tcp.accept() {
