@@ -10,11 +10,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the weft command, the libraries of weft run, and libxrdma, optimised
+build: ## Build the weft command, the libraries of weft run, libxrdma and NCCL's plugin with its check, optimised
 	@scripts/setup.sh build
-	$(CARGO) build --release --package weft-cli
+	$(CARGO) build --release --package weft-cli --package weft-nccl-check
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma
+	$(CARGO) xtask nccl
 	@echo "built $(TARGET)/release/weft"
 
 run: ## Build, then show two hosts and four paths of which one loses packets and one dies
@@ -99,9 +100,10 @@ sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sb
 
 dist: ## A tarball, a Debian package and an OCI image of weft and its libraries, installed and removed once: out/dist/
 	@scripts/setup.sh build dist
-	$(CARGO) build --release --package weft-cli
+	$(CARGO) build --release --package weft-cli --package weft-nccl-check
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma
+	$(CARGO) xtask nccl
 	@scripts/dist.sh
 	@scripts/dist-test.sh
 
