@@ -5,16 +5,17 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist wheel clusters clean
+.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist wheel clusters nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the weft command, the libraries of weft run, and libxrdma, optimised
+build: ## Build the weft command, the libraries of weft run, libxrdma and NCCL's plugin with its check, optimised
 	@scripts/setup.sh build
-	$(CARGO) build --release --package weft-cli
+	$(CARGO) build --release --package weft-cli --package weft-nccl-check
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma
+	$(CARGO) xtask nccl
 	@echo "built $(TARGET)/release/weft"
 
 run: ## Build, then show two hosts and four paths of which one loses packets and one dies
@@ -99,9 +100,10 @@ sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sb
 
 dist: ## A tarball, a Debian package and an OCI image of weft and its libraries, installed and removed once: out/dist/
 	@scripts/setup.sh build dist
-	$(CARGO) build --release --package weft-cli
+	$(CARGO) build --release --package weft-cli --package weft-nccl-check
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma
+	$(CARGO) xtask nccl
 	@scripts/dist.sh
 	@scripts/dist-test.sh
 
@@ -112,6 +114,10 @@ wheel: ## The Python package (RDMA messages and the simulator) as one wheel for 
 clusters: ## One sweep of the simulator on a process pool, Dask, Ray, submitit and a Slurm of this machine (a few minutes)
 	@scripts/setup.sh build
 	scripts/clusters.sh
+
+nccl: ## NCCL's net plugin: every check, 1 GiB, paths that die and return, speed; NCCL_SOURCE=DIR adds NCCL's sockets (as root, ten minutes)
+	@scripts/setup.sh build lab
+	scripts/nccl.sh
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

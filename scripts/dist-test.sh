@@ -37,6 +37,7 @@ use weft
 inside test -s /usr/share/man/man1/weft-perf-client.1.gz || die "no manual page of weft perf client"
 inside bash -n /usr/share/bash-completion/completions/weft || die "bash does not take the completions"
 inside ldconfig -p | grep -q libxrdma.so.1 || die "the dynamic linker does not find libxrdma.so.1"
+inside weft-nccl-check libnccl-net-weft.so --interface 12 >/dev/null || die "NCCL's plugin does not pass its check"
 inside apt-get -qq -y purge weft >/dev/null
 rm -f "$root/tmp/demo.html"
 left=$(leftovers)

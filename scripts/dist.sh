@@ -31,6 +31,10 @@ lay_out() {
     done
     place "$release/xrdma/lib/libxrdma.so.1" lib/libxrdma.so.1
     strip --strip-unneeded "$prefix/lib/libxrdma.so.1"
+    place "$release/weft-nccl-check" bin/weft-nccl-check 755
+    place "$release/nccl/libnccl-net-weft.so" lib/libnccl-net-weft.so
+    strip "$prefix/bin/weft-nccl-check"
+    strip --strip-unneeded "$prefix/lib/libnccl-net-weft.so"
     ln -s libxrdma.so.1 "$prefix/lib/libxrdma.so"
     place "$release/xrdma/lib/pkgconfig/xrdma.pc" lib/pkgconfig/xrdma.pc
     place "$release/xrdma/include/xrdma.h" include/xrdma.h
@@ -76,7 +80,7 @@ Maintainer: Weft <weft@weft.invalid>
 Section: net
 Priority: optional
 Installed-Size: $(du -sk "$tree/usr" | cut -f 1)
-Depends: libc6 (>= $(needed_glibc "$tree/usr/bin/weft" "$tree"/usr/lib/weft/verbs/* "$tree/usr/lib/libxrdma.so.1")), libgcc-s1
+Depends: libc6 (>= $(needed_glibc "$tree"/usr/bin/* "$tree"/usr/lib/weft/verbs/* "$tree"/usr/lib/lib*.so)), libgcc-s1
 Recommends: iproute2, nftables, ethtool, iputils-ping
 Suggests: frr, tshark, perftest
 Description: RDMA, messages and overlays over every path of an Ethernet fabric

@@ -16,6 +16,7 @@
 #[cfg(feature = "certificates")]
 mod certificates;
 mod figure_rows;
+mod nccl_library;
 mod openmetrics;
 mod server;
 mod skip;
@@ -26,6 +27,7 @@ mod xtask;
 #[cfg(feature = "certificates")]
 pub use certificates::{Authority, Issued, Validity};
 pub use figure_rows::{ROWS, figure_row};
+pub use nccl_library::link_nccl;
 pub use openmetrics::samples;
 pub use server::Server;
 pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};

@@ -60,7 +60,7 @@ pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
 ///
 /// # Panics
 /// Panics if there is none.
-fn archive(name: &str) -> PathBuf {
+pub(crate) fn archive(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().expect("in a folder").read_dir().expect("that can be read");
     let prefix = format!("lib{name}-");

@@ -10,6 +10,7 @@ mod circles;
 mod docs;
 mod fuzz;
 mod layers;
+mod nccl;
 mod proofs;
 mod test;
 mod verbs;
@@ -52,6 +53,8 @@ enum Command {
     Test(test::Args),
     /// Link libibverbs.so.1 and librdmacm.so.1, by default from a release build into target/release/verbs.
     Verbs(verbs::Args),
+    /// Link libnccl-net-weft.so, by default from a release build into target/release/nccl.
+    Nccl(nccl::Args),
     /// Install libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
     Xrdma(xrdma::Args),
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Proofs(args) => proofs::run(&root, &args),
         Command::Test(args) => test::run(&root, &args),
         Command::Verbs(args) => verbs::link(&root, &args),
+        Command::Nccl(args) => nccl::link(&root, &args),
         Command::Xrdma(args) => xrdma::lay_out(&root, &args),
     };
     match outcome {

@@ -1,0 +1,40 @@
+//! Lines in NCCL's log.
+
+use core::ffi::c_int;
+use std::ffi::CString;
+use std::sync::Mutex;
+
+use weft_nccl_abi::{level, ncclDebugLogger_t, subsystem};
+
+/// NCCL's logger, since the first `init`.
+static LOGGER: Mutex<ncclDebugLogger_t> = Mutex::new(None);
+
+/// Sets the logger.
+pub(crate) fn set_logger(logger: ncclDebugLogger_t) {
+    if let Ok(mut current) = LOGGER.lock() {
+        *current = logger;
+    }
+}
+
+/// Logs an error.
+pub(crate) fn warn(text: &str) {
+    line(level::WARN, text);
+}
+
+/// Logs a change of state.
+pub(crate) fn info(text: &str) {
+    line(level::INFO, text);
+}
+
+fn line(level: c_int, text: &str) {
+    let logger = LOGGER.lock().ok().and_then(|logger| *logger);
+    let text = format!("NET/Weft: {text}");
+    let (Some(logger), Ok(line)) = (logger, CString::new(text.as_str())) else {
+        // A program without a logger, or a text that C cannot hold.
+        eprintln!("{text}");
+        return;
+    };
+    let (file, format) = (c"weft-nccl".as_ptr(), c"%s".as_ptr());
+    // SAFETY: NCCL's logger takes a format of printf and its arguments, which live until it returns.
+    unsafe { logger(level, subsystem::INIT | subsystem::NET, file, 0, format, line.as_ptr()) };
+}
