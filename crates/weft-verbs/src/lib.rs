@@ -42,6 +42,7 @@ mod exports;
 mod inputs;
 mod interfaces;
 mod objects;
+mod sysfs;
 
 /// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.
 #[cfg(fuzzing)]
