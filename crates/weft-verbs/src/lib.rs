@@ -43,6 +43,7 @@ mod inputs;
 mod interfaces;
 mod objects;
 mod sysfs;
+mod usage;
 
 /// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.
 #[cfg(fuzzing)]

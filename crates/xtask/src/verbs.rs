@@ -33,7 +33,10 @@ const RDMACM: Library = Library {
 };
 
 /// The library that `weft run` preloads into a program: sources and name.
-const PRELOAD: (&[&str], &str) = (&["crates/weft-verbs/preload/paths.c"], "libweft_preload.so");
+const PRELOAD: (&[&str], &str) = (
+    &["crates/weft-verbs/preload/paths.c", "crates/weft-verbs/preload/elsewhere.c"],
+    "libweft_preload.so",
+);
 
 /// A row of the symbol table.
 #[derive(Debug, PartialEq, Eq)]
