@@ -29,6 +29,7 @@ lay_out() {
         place "$release/verbs/$library" "lib/weft/verbs/$library"
         strip --strip-unneeded "$prefix/lib/weft/verbs/$library"
     done
+    ln -s libibverbs.so.1 "$prefix/lib/weft/verbs/libibverbs.so"
     place "$release/xrdma/lib/libxrdma.so.1" lib/libxrdma.so.1
     strip --strip-unneeded "$prefix/lib/libxrdma.so.1"
     place "$release/weft-nccl-check" bin/weft-nccl-check 755

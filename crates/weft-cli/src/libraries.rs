@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 
 /// The libraries that programs load instead of rdma-core's.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// The library that makes UCX find a node of the device in /dev.
-const PRELOAD: &str = "libweft_preload.so";
+/// The libraries that the linker loads before a program's: the first one shows the device in sysfs and /dev, and the
+/// second one takes the place of a copy of libibverbs that the program brings along, as NIXL's wheels do.
+const PRELOADS: [&str; 2] = ["libweft_preload.so", "libibverbs.so.1"];
 
 /// Returns the folder with the libraries: the named one, or that of a build or an installation.
 ///
@@ -19,7 +20,7 @@ const PRELOAD: &str = "libweft_preload.so";
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     let folder = named.map_or_else(near_this_program, |folder| Ok(folder.to_owned()))?;
     let folder = std::path::absolute(folder).context("cannot find the current folder")?;
-    for file in LIBRARIES.into_iter().chain([PRELOAD]) {
+    for file in LIBRARIES.into_iter().chain(PRELOADS) {
         if !folder.join(file).is_file() {
             bail!(
                 "no {file} in {}: `cargo xtask verbs` makes it, or name its folder with --libraries",
@@ -32,9 +33,12 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
 
 /// Sets the variables with which a program loads the libraries of `folder`.
 pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+    let preloads = PRELOADS
+        .into_iter()
+        .rfold(env::var_os("LD_PRELOAD"), |list, file| Some(in_front(&folder.join(file), list)));
     command
         .env("LD_LIBRARY_PATH", in_front(folder, env::var_os("LD_LIBRARY_PATH")))
-        .env("LD_PRELOAD", in_front(&folder.join(PRELOAD), env::var_os("LD_PRELOAD")))
+        .envs(preloads.map(|list| ("LD_PRELOAD", list)))
 }
 
 /// Returns `verbs` beside this program, or, where it is installed as `bin/weft`, `lib/weft/verbs` beside `bin`.

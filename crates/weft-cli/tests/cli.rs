@@ -309,7 +309,26 @@ fn run_finds_the_libraries_or_names_the_command_that_makes_them() {
         .output()
         .unwrap();
     assert_eq!(ran.status.code(), Some(7));
-    assert_eq!(text(&ran.stdout), format!("{path}:/before {path}/libweft_preload.so\n"));
+    let preloads = format!("{path}/libweft_preload.so:{path}/libibverbs.so.1");
+    assert_eq!(text(&ran.stdout), format!("{path}:/before {preloads}\n"));
+
+    let script = "echo $NCCL_NET $NCCL_IBVERBS_LIB $NCCL_IB_HCA";
+    let ran = Command::cargo_bin("weft")
+        .unwrap()
+        .args(["run", "--libraries", path, "--for", "nccl", "--", "sh", "-c", script])
+        .env("NCCL_IB_HCA", "mlx5")
+        .output()
+        .unwrap();
+    assert_eq!(text(&ran.stdout), format!("IB {path}/libibverbs.so.1 mlx5\n"));
+    // The linker complains about the empty libraries too.
+    let said = text(&ran.stderr);
+    let lines: Vec<&str> =
+        said.lines().filter(|line| line.starts_with("weft: for nccl: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("NCCL_NET=IB"), "{said}");
+    assert!(lines[0].ends_with("NCCL_IB_HCA=mlx5 (kept)"), "{said}");
+    let unknown = weft(&["run", "--libraries", path, "--for", "nixle", "--", "true"]);
+    assert!(text(&unknown.stderr).contains("did you mean \"nixl\"?"), "{}", text(&unknown.stderr));
+
     let unknown = weft(&["run", "--libraries", path, "--", "no-such-program"]);
     assert!(text(&unknown.stderr).contains("cannot run no-such-program"));
 }

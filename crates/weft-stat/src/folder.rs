@@ -101,20 +101,25 @@ impl Folder {
         Self { path: path.into(), owner: None }
     }
 
-    /// Returns the current user's folder: the value of `WEFT_STAT`, else `weft` in `XDG_RUNTIME_DIR`, else
-    /// `/dev/shm/weft-UID`. Returns `None` if the variable is `off`.
+    /// Returns the current user's folder: the value of `WEFT_STAT`, else [`Self::private`]. Returns `None` if the
+    /// variable is `off`.
     pub fn own() -> Option<Self> {
         match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
-            Some(value) if value == OFF => return None,
-            Some(value) => return Some(Self::at(value)),
-            None => {}
+            Some(value) if value == OFF => None,
+            Some(value) => Some(Self::at(value)),
+            None => Some(Self::private()),
         }
+    }
+
+    /// Returns the current user's folder for files of running programs: `weft` in `XDG_RUNTIME_DIR`, else
+    /// `/dev/shm/weft-UID`.
+    pub fn private() -> Self {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let runtime = runtime.filter(|path| path.is_absolute());
         let user = geteuid().as_raw();
         let shared = || PathBuf::from(format!("/dev/shm/weft-{user}"));
         let path = runtime.map_or_else(shared, |path| path.join("weft"));
-        Some(Self { path, owner: Some(user) })
+        Self { path, owner: Some(user) }
     }
 
     /// Returns the folders that the current user may read: its own, and for root those of all users. If `WEFT_STAT` is

@@ -36,6 +36,17 @@ pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
 /// The MTU of an ordinary Ethernet, bytes. A larger one needs `WEFT_MTU`: the links behind the first one are not known.
 const ETHERNET_MTU: u32 = 1_500;
 
+/// The rate of the port, in the words of verbs and of sysfs.
+pub(crate) struct Rate {
+    width: u8,
+    speed: u8,
+    pub(crate) text: &'static str,
+}
+
+/// Four lanes of 25 Gb/s, for programs that choose by it: the real link is UDP. 2 and 32 are the codes of these values in
+/// ibv_query_port(3).
+pub(crate) const RATE: Rate = Rate { width: 2, speed: 32, text: "100 Gb/sec (4X EDR)" };
+
 /// The device as programs hold it, and its attributes.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -68,7 +79,7 @@ pub(crate) static DEVICE: LazyLock<Device> = LazyLock::new(Device::find);
 impl Device {
     fn find() -> Self {
         let Some(name) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) else {
-            return Self::new(NAME, addresses(), Amounts::default(), Location::Embedded);
+            return Self::embedded(addresses());
         };
         match describe(&name) {
             Ok(Description { limits, addresses }) => {
@@ -91,7 +102,7 @@ impl Device {
                 transport_type: IBV_TRANSPORT_IB,
                 name: text(name),
                 dev_name: text(name),
-                dev_path: text(""),
+                dev_path: text(&format!("/sys/class/infiniband_verbs/{name}")),
                 ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             },
             guid: guid(&addresses),
@@ -104,6 +115,16 @@ impl Device {
     /// Returns `true` if programs find it.
     pub(crate) const fn is_there(&self) -> bool {
         !matches!(self.location, Location::Refused)
+    }
+
+    /// Returns the device of this process, with these addresses.
+    pub(crate) fn embedded(addresses: Vec<Address>) -> Self {
+        Self::new(NAME, addresses, Amounts::default(), Location::Embedded)
+    }
+
+    /// Returns the name that programs see.
+    pub(crate) fn name(&self) -> &str {
+        self.daemon().unwrap_or(NAME)
     }
 
     /// Returns its name if it is a daemon's.
@@ -174,9 +195,8 @@ impl Device {
             sm_sl: 0,
             subnet_timeout: 0,
             init_type_reply: 0,
-            // 4x at 25 Gb/s each, for programs that print it: the real link is UDP.
-            active_width: 2,
-            active_speed: 32,
+            active_width: RATE.width,
+            active_speed: RATE.speed,
             phys_state: PHYS_STATE_LINK_UP,
             link_layer: IBV_LINK_LAYER_ETHERNET,
             flags: 0,

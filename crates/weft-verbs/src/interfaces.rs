@@ -39,6 +39,19 @@ pub(crate) fn addresses() -> Vec<Address> {
     found
 }
 
+/// Returns the name of an interface, if there is one with this number.
+pub(crate) fn name(interface: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: there is room for the longest name.
+    let found = unsafe { libc::if_indextoname(interface, name.as_mut_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: the kernel wrote a string.
+    let name = unsafe { core::ffi::CStr::from_ptr(name.as_ptr()) };
+    name.to_str().ok().map(ToOwned::to_owned)
+}
+
 /// Returns the MTU of an interface, bytes; a large number if it is unknown.
 ///
 /// # Safety

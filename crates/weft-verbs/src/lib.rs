@@ -42,6 +42,8 @@ mod exports;
 mod inputs;
 mod interfaces;
 mod objects;
+mod sysfs;
+mod usage;
 
 /// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.
 #[cfg(fuzzing)]

@@ -2,6 +2,7 @@
 //! symbol versions that programs expect. Cargo can link neither versions nor a soname portably.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,8 +40,11 @@ const NIC_PORTS: Library = Library {
     needs: &["libibverbs.so.1"],
 };
 
-/// The library that `weft run` preloads into a program: source and name.
-const PRELOAD: (&str, &str) = ("crates/weft-verbs/preload/device_node.c", "libweft_preload.so");
+/// The library that `weft run` preloads into a program: sources and name.
+const PRELOAD: (&[&str], &str) = (
+    &["crates/weft-verbs/preload/paths.c", "crates/weft-verbs/preload/elsewhere.c"],
+    "libweft_preload.so",
+);
 
 /// A row of the symbol table.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,11 +97,6 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     let folder = args.out.clone().unwrap_or_else(|| release.join("verbs"));
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
-    let (source, preload) = PRELOAD;
-    run(Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-o"])
-        .arg(folder.join(preload))
-        .arg(root.join(source)))?;
     let Some(verbs) = &args.archive else {
         for library in [&VERBS, &RDMACM, &NIC_PORTS] {
             let build = ["build", "--release", "--lib", "--package", library.package];
@@ -105,9 +104,10 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
             let archive = format!("lib{}.a", library.package.replace('-', "_"));
             link_one(root, library, &release.join(archive), &folder)?;
         }
-        return Ok(());
+        return link_preload(root, &folder);
     };
     link_one(root, &VERBS, verbs, &folder)?;
+    link_preload(root, &folder)?;
     for (library, archive) in [(&RDMACM, &args.rdmacm), (&NIC_PORTS, &args.nic_ports)] {
         archive.iter().try_for_each(|archive| link_one(root, library, archive, &folder))?;
     }
@@ -136,6 +136,25 @@ fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Re
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&linked))?;
     println!("verbs: {}", linked.display());
+    Ok(())
+}
+
+/// Links the library to preload, which calls libibverbs.so.1 of its own folder.
+fn link_preload(root: &Path, folder: &Path) -> Result<()> {
+    let (sources, name) = PRELOAD;
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN", "-o"])
+        .arg(folder.join(name))
+        .args(sources.iter().map(|source| root.join(source)))
+        .arg(folder.join("libibverbs.so.1"))
+        .arg("-ldl"))?;
+    // Some programs open the library by the name that compilers use (NCCL before 2.30), which a system with rdma-core's
+    // headers has too.
+    let link = folder.join("libibverbs.so");
+    if !link.is_symlink() {
+        symlink("libibverbs.so.1", &link)
+            .with_context(|| format!("cannot make {}", link.display()))?;
+    }
     Ok(())
 }
 

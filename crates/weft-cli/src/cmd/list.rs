@@ -64,6 +64,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_transport::Profile),
     },
     Kind {
+        name: "stacks",
+        about: "software whose variables `weft run --for` sets",
+        entries: rows!(super::run::Stack),
+    },
+    Kind {
         name: "topologies",
         about: "shapes of simulated networks",
         entries: rows!(weft_topo::build::TopologyKind),

@@ -1,5 +1,7 @@
 //! `weft run`: runs unmodified RDMA programs on Weft's device.
 
+mod stacks;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use weft_verbs::Admin;
 
 use crate::libraries;
+pub(super) use stacks::Stack;
 use weft_report::terminal::Output;
 
 /// Variables that name a daemon's device, and the daemon's socket, to the library.
@@ -29,10 +32,11 @@ Examples:
   WEFT_PROFILE=stellar weft run -- ib_send_lat  every packet over one of 128 paths at random
   WEFT_LINE_RATE=1Gbps weft run -- ib_write_bw  a link that is slower than it looks (40 Gb/s)
   weft run --device tenant-a -- ib_write_bw     on a device of `weft device serve`
+  weft run --for nixl -- python3 transfer.py    a stock wheel of NIXL, with what its UCX needs set (`weft list stacks`)
   weft capture -w lat.pcapng -- weft run -- ib_send_lat
 
 The program and its children load libibverbs and librdmacm of `cargo xtask verbs`, and find one device, \
-weft0 or the one of --device, with every address of this host. The program's output and exit code are passed on unchanged. \
+weft0 or the one of --device, with every address of this host; it is in /sys and /dev/infiniband too. The program's output and exit code are passed on unchanged. \
 Programs that are linked statically, or that run as another user (setuid), do not see the device."
 )]
 pub(crate) struct Args {
@@ -45,6 +49,9 @@ pub(crate) struct Args {
     /// The daemon's socket [default: this user's daemon, or the machine's]
     #[arg(long, value_name = "PATH", requires = "device")]
     socket: Option<PathBuf>,
+    /// The stack that the program uses, whose variables are set: nixl, mooncake or nccl
+    #[arg(long = "for", value_name = "STACK")]
+    stack: Option<Stack>,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
@@ -61,8 +68,12 @@ pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
     let socket = socket.context("cannot find the current folder")?;
     // The program replaces this process, so that it receives signals itself and its exit code is this command's.
     let mut command = Command::new(program);
-    command.args(rest).envs(arguments.device.map(|name| (DEVICE, name)));
+    command.args(rest).envs(arguments.device.as_ref().map(|name| (DEVICE, name)));
     command.envs(socket.map(|path| (SOCKET, path)));
+    if let Some(stack) = arguments.stack {
+        let device = arguments.device.as_deref().unwrap_or("weft0");
+        stacks::prepare(&mut command, stack, &folder, device);
+    }
     let error = libraries::use_them(&mut command, &folder).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }

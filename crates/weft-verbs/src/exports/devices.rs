@@ -6,12 +6,25 @@ use super::tables::tables;
 use crate::context::Context;
 use crate::device::DEVICE;
 use crate::errno::{number, pointer};
+use crate::usage;
 use weft_verbs_abi::*;
+
+/// Returns the device's name if this process requested the list of devices and made no queue pair; else null. The
+/// preloaded library calls it when a program exits.
+#[unsafe(no_mangle)]
+extern "C" fn weft_unused_device() -> *const c_char {
+    if usage::is_unused() && DEVICE.is_there() {
+        (&raw const DEVICE.public.name).cast()
+    } else {
+        core::ptr::null()
+    }
+}
 
 /// # Safety
 /// `count` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    usage::on_list();
     let null = core::ptr::null_mut();
     let there = DEVICE.is_there();
     let device = if there { (&raw const DEVICE.public).cast_mut() } else { null };

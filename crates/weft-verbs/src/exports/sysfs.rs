@@ -1,10 +1,19 @@
-//! The kernel's view of devices in sysfs, which does not contain this device.
+//! The kernel's view of devices in sysfs. It contains this device for programs with the library of `preload/`.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use crate::errno::{Errno, pointer};
+use crate::sysfs::ROOT;
+
+/// Returns the folder whose `sys` and `dev` contain the device, or null. The preloaded library calls it.
+#[unsafe(no_mangle)]
+extern "C" fn weft_sysfs_root() -> *const c_char {
+    pointer(|| ROOT.as_ref().map(|root| root.as_ptr().cast_mut()).ok_or(Errno(libc::ENODEV)))
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {

@@ -9,6 +9,7 @@ mod hostile;
 mod library;
 mod one_host;
 mod pair;
+mod preloaded;
 mod processes;
 mod two_hosts;
 mod two_namespaces;

@@ -13,7 +13,7 @@ fn run_c(name: &str) {
     run_c_with(name, |_| {});
 }
 
-fn run_c_with(name: &str, equip: impl FnOnce(&mut Command)) {
+pub(crate) fn run_c_with(name: &str, equip: impl FnOnce(&mut Command)) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
     let mut compiler = Command::new("cc");

@@ -2,11 +2,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
+use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 use weft_udp::sockets::{SocketConfig, Sockets};
 
 use super::{Finding, State};
+use crate::libraries;
 
 /// Programs beyond those that a lab needs: name, Debian package, use.
 const TOOLS: &[(&str, &str, &str)] = &[
@@ -21,7 +23,8 @@ pub(super) fn all() -> Vec<Finding> {
     let mut findings = vec![udp_sockets()];
     findings.extend(lab());
     findings.extend(TOOLS.iter().map(|&(name, package, used_for)| tool(name, package, used_for)));
-    findings.extend([receive_buffer(), tun(), af_xdp(), hugepages(), locked_memory(), rdma()]);
+    findings.extend([receive_buffer(), tun(), af_xdp(), hugepages(), locked_memory()]);
+    findings.extend([rdma(), device()]);
     findings
 }
 
@@ -170,6 +173,29 @@ fn rdma() -> Finding {
     match devices.as_slice() {
         [] => limited(name, "none", used_for, "not needed: Weft needs no RDMA hardware"),
         names => works(name, names.join(", "), used_for),
+    }
+}
+
+/// Checks `weft run` by letting a program read, through the preloaded libraries, what stacks read first in sysfs.
+fn device() -> Finding {
+    let (name, used_for) = ("Weft's device", "weft run: RDMA programs, NIXL, Mooncake, NCCL");
+    let folder = match libraries::find(None) {
+        Ok(folder) => folder,
+        Err(error) => return missing(name, error.to_string(), used_for, "cargo xtask verbs"),
+    };
+    let mut read = Command::new("cat");
+    read.arg("/sys/class/infiniband/weft0/ports/1/gid_attrs/types/0").env_remove("WEFT_DEVICE");
+    match libraries::use_them(&mut read, &folder).output() {
+        Ok(output) if output.stdout == b"RoCE v2\n" => {
+            works(name, "weft0, RoCE v2, in sysfs of a program", used_for)
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let detail = said.lines().next().unwrap_or("a program does not find it").to_owned();
+            let fix = "a dynamic C library, and an interface with an address";
+            missing(name, detail, used_for, fix)
+        }
+        Err(error) => missing(name, error.to_string(), used_for, "apt-get install coreutils"),
     }
 }
 

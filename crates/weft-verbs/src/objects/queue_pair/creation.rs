@@ -13,6 +13,7 @@ use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::domain::Domain;
 use crate::objects::shared_receive_queue::SharedQueue;
 use crate::objects::{Object, Shared};
+use crate::usage;
 use weft_verbs_abi::*;
 
 /// Minimum size of inline data that every queue pair accepts, bytes.
@@ -102,6 +103,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
                 (*public).qp_base.handle = number.0;
                 (*public).qp_base.qp_num = number.0;
             }
+            usage::on_queue_pair();
             Ok(public)
         }
         Err(errno) => {
