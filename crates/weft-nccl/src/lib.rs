@@ -2,7 +2,7 @@
 //! `weft-verbs`, linked into this library: embedded in the process, or a daemon's (`WEFT_DEVICE`).
 //!
 //! NCCL looks up `ncclNetPlugin_v12` or an earlier version's symbol ([`weft_nccl_abi`]). `exports` has the structure of each
-//! version; all call [`plugin`], which works in version 12's terms. `meet` opens connections, and `comm` carries messages on
+//! version; all call `plugin`, which works in version 12's terms. `meet` opens connections, and `comm` carries messages on
 //! them. `cargo xtask nccl` links the library; `docs/design/nccl.md` has the reasons.
 
 mod comm;
