@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The `weft` command, libibverbs.so.1, librdmacm.so.1, libxrdma.so.1 and the Python module.
-products=(weft-cli weft-verbs weft-rdmacm weft-xrdma-c weft-py)
+# The `weft` command, libibverbs.so.1, librdmacm.so.1, libxrdma.so.1, NCCL's plugin with its check, and the Python module.
+products=(weft-cli weft-verbs weft-rdmacm weft-xrdma-c weft-nccl weft-nccl-check weft-py)
 
 rm -rf out/sbom
 mkdir -p out/sbom
