@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
@@ -49,11 +49,13 @@ fn the_oldest_and_the_newest_version_pass_with_processes_as_ranks() {
     assert!(death.matches("ncclRemoteError").count() == 2, "{death}");
 }
 
-/// Returns two hosts with four paths between them, and the words that start a rank on each; `None` if this machine has no labs.
+/// Returns two hosts with four paths between them (labs are set up one at a time), and the words that start a rank on each; `None` if this machine has no labs.
 fn two_hosts(test: &str, name: &str) -> Option<(Lab, [String; 4])> {
     if weft_testkit::lab_is_missing(test, &[]) {
         return None;
     }
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let lab =
         Lab::up(&LabSpec::named(format!("nccl-{name}-{}", std::process::id()))).expect("a lab");
     let on = |host| format!("ip netns exec weft-{}.{host}", lab.name());
@@ -72,9 +74,10 @@ fn two_hosts_pass_where_packets_are_lost() {
 }
 
 #[test]
-fn connections_open_and_messages_pass_beside_a_dead_path() {
-    let Some((mut lab, on)) = two_hosts("NCCL's plugin and a dead path", "dead") else { return };
-    lab.set_black_hole("l0-s2", true).expect("a link");
+fn connections_open_and_messages_pass_beside_dead_paths() {
+    let Some((mut lab, on)) = two_hosts("NCCL's plugin and dead paths", "dead") else { return };
+    // Of the packets of a TCP connection a quarter has a path that works in both directions.
+    ["l0-s1", "l0-s2"].iter().for_each(|link| lab.set_black_hole(link, true).expect("a link"));
     let words = ["--ranks", "processes", "--interface", "12", "--only", "sizes", "--only", "comms"];
     passed(&check(&words).args(&on).output().expect("it runs"), 2);
 }

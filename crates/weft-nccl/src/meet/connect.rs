@@ -15,29 +15,30 @@ use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::verbs::Domain;
 
-/// The time after which a new TCP connection is tried, from another source port: the fabric then chooses another path.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same for a connection that is open and carries no answer: its path may have died since. The peer may also not have called
-/// `accept` yet, which NCCL allows it for as long as it likes.
+/// The interval at which more TCP connections are tried beside those that have no answer yet, each from another source port: the
+/// fabric chooses another path for it. The first that opens is used.
+const DIAL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum number of connections that are tried at once; then the oldest is given up for a new one.
+const MAX_DIALS: usize = 32;
+/// The time after which a connection that is open and carries no answer is given up: its path may have died. The peer may also not
+/// have called `accept` yet, which NCCL allows it for as long as it likes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a peer to which no TCP connection opens counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
-
-#[derive(Debug)]
-enum Stage {
-    Dialing(Socket),
-    Offered(Box<Link>),
-}
 
 /// An attempt to connect to a listener.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     handle: Handle,
     port: Port,
+    /// The TCP connections that are not open yet, the oldest first.
+    dials: Vec<Socket>,
+    /// The link that is offered to the peer.
+    offered: Option<Box<Link>>,
     /// The time since which no TCP connection was open.
     unreachable_since: Instant,
-    try_began_at: Instant,
-    stage: Option<Stage>,
+    /// The time of the last dial or offer.
+    acted_at: Instant,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the network's timeouts are real time")]
@@ -48,7 +49,8 @@ fn now() -> Instant {
 impl Attempt {
     pub(crate) fn new(handle: Handle, port: Port) -> Self {
         let now = now();
-        Self { handle, port, unreachable_since: now, try_began_at: now, stage: None }
+        let (dials, offered) = (Vec::new(), None);
+        Self { handle, port, dials, offered, unreachable_since: now, acted_at: now }
     }
 
     /// Returns the link once it is open; `None` before.
@@ -57,62 +59,85 @@ impl Attempt {
     /// The peer refuses connections, which is how a process that has ended answers, or does not answer for two minutes.
     pub(crate) fn advance(&mut self, domain: &Arc<Domain>) -> Result<Option<Link>, Failure> {
         let now = now();
-        let peer = self.handle.address;
-        if now - self.unreachable_since > CONNECT_TIMEOUT {
-            let text = format!(
-                "{peer} does not answer for {} s: can this host reach that address by TCP (NCCL_SOCKET_IFNAME selects another)?",
-                CONNECT_TIMEOUT.as_secs()
-            );
-            return Err(Failure::remote(text));
-        }
-        let limit = match self.stage {
-            Some(Stage::Offered(_)) => ANSWER_TIMEOUT,
-            _ => DIAL_TIMEOUT,
-        };
-        if now - self.try_began_at > limit {
-            (self.stage, self.try_began_at) = (None, now);
-        }
-        match self.stage.take() {
-            None => {
-                let dialed = dial(peer, self.port).map_err(|error| connecting(peer, &error))?;
-                self.stage = Some(Stage::Dialing(dialed));
-            }
-            Some(Stage::Dialing(socket)) => match is_connected(&socket) {
-                Ok(false) => self.stage = Some(Stage::Dialing(socket)),
-                Ok(true) => {
-                    let control = Control::new(TcpStream::from(socket))
-                        .map_err(|error| connecting(peer, &error))?;
+        match self.offered.take() {
+            Some(link) if now - self.acted_at < ANSWER_TIMEOUT => self.wait_for_answer(now, link),
+            _ => {
+                self.dial(now)?;
+                if let Some(stream) = self.take_connected()? {
+                    let control = Control::new(stream).map_err(|error| self.failed(&error))?;
                     let link = Link::offer(domain, self.port, control, self.handle.nonce)?;
-                    self.stage = Some(Stage::Offered(Box::new(link)));
+                    (self.offered, self.acted_at) = (Some(Box::new(link)), now);
                 }
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    return Err(connecting(peer, &error));
-                }
-                // The network may recover: the next try waits for its turn.
-                Err(_) => self.stage = Some(Stage::Dialing(socket)),
-            },
-            Some(Stage::Offered(mut link)) => match link.service(0)? {
-                Change::Renewed { .. } => {
-                    link.send_ready();
-                    return Ok(Some(*link));
-                }
-                Change::End => {
-                    return Err(Failure::remote(format!(
-                        "{peer} closed the connection: its process has ended, or it is not this plugin"
-                    )));
-                }
-                _ => {
-                    self.unreachable_since = now;
-                    self.stage = Some(Stage::Offered(link));
-                }
-            },
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the link if the peer has answered the offer.
+    fn wait_for_answer(
+        &mut self,
+        now: Instant,
+        mut link: Box<Link>,
+    ) -> Result<Option<Link>, Failure> {
+        self.unreachable_since = now;
+        match link.service(0)? {
+            Change::Renewed { .. } => {
+                link.send_ready();
+                return Ok(Some(*link));
+            }
+            Change::End => {
+                return Err(Failure::remote(format!(
+                    "{} closed the connection: its process has ended, or it is not this plugin",
+                    self.handle.address
+                )));
+            }
+            _ => self.offered = Some(link),
         }
         Ok(None)
     }
-}
 
-fn connecting(peer: SocketAddr, error: &io::Error) -> Failure {
-    Failure::remote(format!("connecting to {peer}: {error}"))
+    /// Tries one more TCP connection if it is time.
+    fn dial(&mut self, now: Instant) -> Result<(), Failure> {
+        if now - self.unreachable_since > CONNECT_TIMEOUT {
+            return Err(Failure::remote(format!(
+                "{} does not answer for {} s: can this host reach that address by TCP (NCCL_SOCKET_IFNAME selects another)?",
+                self.handle.address,
+                CONNECT_TIMEOUT.as_secs()
+            )));
+        }
+        if self.dials.is_empty() || now - self.acted_at > DIAL_INTERVAL {
+            if self.dials.len() == MAX_DIALS {
+                self.dials.remove(0);
+            }
+            self.acted_at = now;
+            let dialed = dial(self.handle.address, self.port);
+            self.dials.push(dialed.map_err(|error| self.failed(&error))?);
+        }
+        Ok(())
+    }
+
+    /// Returns a TCP connection that is open, and gives up the others.
+    fn take_connected(&mut self) -> Result<Option<TcpStream>, Failure> {
+        for index in 0..self.dials.len() {
+            match is_connected(&self.dials[index]) {
+                Ok(true) => {
+                    let socket = self.dials.swap_remove(index);
+                    self.dials.clear();
+                    return Ok(Some(socket.into()));
+                }
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    return Err(self.failed(&error));
+                }
+                // The network may recover: this one makes room for another in its turn.
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        Failure::remote(format!("connecting to {}: {error}", self.handle.address))
+    }
 }
 
 /// Begins a TCP connection from the port's address, or from any if this host does not have that.
@@ -176,7 +201,7 @@ mod tests {
         let began = now();
         until("the time of a dial has passed", || {
             assert!(attempt.advance(&device.domain).unwrap().is_none(), "nobody has accepted");
-            now() - began > DIAL_TIMEOUT * 2
+            now() - began > DIAL_INTERVAL * 20
         });
         let (mut sending, mut receiving) = (None, None);
         until("both ends are open", || {
