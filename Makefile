@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist wheel clusters nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors figures performance book fuzz lint audit sbom dist wheel clusters nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,13 @@ mutants: ## Break the transport, the RNIC, the encryption and the same-host path
 proofs: ## Models of shared memory (loom), bounded proofs of what guards memory, and Miri: what each shows, and its bound
 	@scripts/setup.sh build miri
 	$(CARGO) xtask proofs
+
+doors: ## Stock wheels of NIXL and Mooncake over Weft: bytes, loss, a path's death, then beside their TCP (as root; 15 minutes)
+	@scripts/setup.sh build lab doors
+	$(CARGO) build --release --package weft-cli
+	$(CARGO) xtask verbs
+	scripts/doors.py test
+	scripts/doors.py bench
 
 figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
 	@scripts/setup.sh build lab verbs rivals

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom|dist|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|doors|miri|deny|sbom|dist|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -149,6 +149,31 @@ want_torch() {
     want_absent "tests of PyTorch's process group"
 }
 
+# Stock wheels that can use RDMA devices, an environment for each version, and the libraries that they are linked with.
+want_doors() {
+    find_absent
+    [ -e /usr/lib/x86_64-linux-gnu/libnuma.so.1 ] || absent+=(libnuma1)
+    [ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || absent+=(libibverbs1)
+    python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
+    want_absent "tests with wheels of NIXL and Mooncake"
+    local target=${CARGO_TARGET_DIR:-target}/doors wheel
+    for wheel in nixl-1.5.1 nixl-1.4.1 mooncake-0.3.13.post1 mooncake-0.3.12; do
+        local folder=$target/$wheel version=${wheel#*-}
+        [ -e "$folder/installed" ] && continue
+        say "installing $wheel in $folder"
+        # Without what they name as requirements: PyTorch and CUDA's libraries, of which these tests use nothing.
+        case $wheel in
+        nixl-*) set -- "nixl-cu12==$version" "nixl==$version" numpy ;;
+        mooncake-*) set -- "mooncake-transfer-engine-non-cuda==$version" numpy ;;
+        esac
+        if python3 -m venv "$folder" && "$folder/bin/pip" install --quiet --no-deps "$@"; then
+            touch "$folder/installed"
+        else
+            say "warning: pip could not install $wheel; it goes untested"
+        fi
+    done
+}
+
 # Runs unsafe code step by step (`make proofs`). It comes with nightly toolchains only.
 want_miri() {
     cargo +nightly miri --version >/dev/null 2>&1 && return 0
@@ -203,11 +228,12 @@ for group in "$@"; do
     tenants) want_tenants ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
+    doors) want_doors ;;
     miri) want_miri ;;
     deny) want_deny ;;
     sbom) want_sbom ;;
     dist) want_dist ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom, dist, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, doors, miri, deny, sbom, dist, book)" ;;
     esac
 done

@@ -8,7 +8,7 @@ weft_units::registry! {
     /// A stack that has an RDMA transport and others.
     pub(crate) enum Stack: "stack" {
         Nixl => "nixl", "NVIDIA's NIXL with the UCX in its wheels: UCX over the device, never over TCP";
-        Mooncake => "mooncake", "Mooncake's transfer engine: one thread for a device, not two that spin";
+        Mooncake => "mooncake", "Mooncake's transfer engine: one thread for a device, and the first address";
         Nccl => "nccl", "NVIDIA's NCCL: its InfiniBand transport, with Weft's libibverbs";
     }
 }
@@ -22,7 +22,11 @@ impl Stack {
                 ("UCX_TLS", "rc_verbs,ud_verbs,self".into()),
                 ("UCX_NET_DEVICES", format!("{device}:1")),
             ],
-            Self::Mooncake => vec![("MC_WORKERS_PER_CTX", "1".into())],
+            // The first GID is an address that others reach. Mooncake takes 10.0.0.0/8 for an overlay's addresses, and
+            // prefers the loopback address to them.
+            Self::Mooncake => {
+                vec![("MC_WORKERS_PER_CTX", "1".into()), ("MC_GID_INDEX", "0".into())]
+            }
             // NCCL looks up functions in the file that it opens, so that preloading is not enough; with NCCL_NET it fails
             // where it would use TCP.
             Self::Nccl => vec![
