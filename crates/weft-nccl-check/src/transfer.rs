@@ -218,7 +218,7 @@ pub(crate) fn run_all(rank: &Rank<'_>, sides: &mut [Side<'_>]) -> Result<(), Str
 /// Sends a plan's messages from rank 0 to rank 1, on the comms that both have opened.
 ///
 /// # Errors
-/// Those of [`run_all`].
+/// Returns the errors of [`run_all`].
 pub(crate) fn one_way(
     rank: &Rank<'_>,
     pair: crate::rank::Pair,

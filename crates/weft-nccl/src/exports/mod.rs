@@ -14,7 +14,7 @@ mod v9;
 use core::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weft_nccl_abi::{NCCL_NET_HANDLE_MAXSIZE, ncclResult_t, result};
+use weft_nccl_abi::{NCCL_NET_HANDLE_MAXSIZE, ncclDebugLogger_t, ncclResult_t, result};
 
 use crate::failure::Failure;
 use crate::{log, plugin};
@@ -320,6 +320,12 @@ unsafe extern "C" fn receive_profiled(
 
 fn negative(size: c_int) -> Failure {
     Failure::argument(format!("a size of {size} bytes"))
+}
+
+/// Version 6's form.
+unsafe extern "C" fn init(log: ncclDebugLogger_t) -> ncclResult_t {
+    log::set_logger(log);
+    call(plugin::init)
 }
 
 /// Memory of the host needs no flush: the request stays null.

@@ -3,19 +3,17 @@
 use core::ffi::{c_int, c_void};
 
 use weft_nccl_abi::{
-    ncclDebugLogger_t, ncclNet_v10_t, ncclNetCommConfig_v10_t, ncclNetProperties_v9_t,
-    ncclNetVDeviceProps_v9_t, ncclProfilerCallback_t, ncclResult_t,
+    ncclDebugLogger_t, ncclNet_v10_t, ncclNetCommConfig_v10_t, ncclProfilerCallback_t, ncclResult_t,
 };
 
-use super::{Exported, call};
-use crate::{log, plugin};
+use super::Exported;
 
 unsafe extern "C" fn init(
     log: ncclDebugLogger_t,
     _profile: ncclProfilerCallback_t,
 ) -> ncclResult_t {
-    log::set_logger(log);
-    call(plugin::init)
+    // SAFETY: guaranteed by NCCL.
+    unsafe { super::init(log) }
 }
 
 unsafe extern "C" fn connect(
@@ -29,40 +27,12 @@ unsafe extern "C" fn connect(
     unsafe { super::connect(device, handle, comm) }
 }
 
-unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v9_t) -> ncclResult_t {
-    call(|| {
-        let of = plugin::properties(device)?;
-        // SAFETY: NCCL passes room for the result.
-        unsafe {
-            to.write(ncclNetProperties_v9_t {
-                name: of.name,
-                pciPath: of.pciPath,
-                guid: of.guid,
-                ptrSupport: of.ptrSupport,
-                regIsGlobal: of.regIsGlobal,
-                forceFlush: of.forceFlush,
-                speed: of.speed,
-                port: of.port,
-                latency: of.latency,
-                maxComms: of.maxComms,
-                maxRecvs: of.maxRecvs,
-                netDeviceType: of.netDeviceType,
-                netDeviceVersion: of.netDeviceVersion,
-                vProps: ncclNetVDeviceProps_v9_t { ndevs: 1, devs: [device, 0, 0, 0] },
-                maxP2pBytes: of.maxP2pBytes,
-                maxCollBytes: of.maxCollBytes,
-            });
-        }
-        Ok(())
-    })
-}
-
 #[unsafe(no_mangle)]
 static ncclNetPlugin_v10: Exported<ncclNet_v10_t> = Exported(ncclNet_v10_t {
     name: super::NAME,
     init: Some(init),
     devices: Some(super::devices),
-    getProperties: Some(properties),
+    getProperties: Some(super::v9::properties),
     listen: Some(super::listen),
     connect: Some(connect),
     accept: Some(super::accept_offload),

@@ -8,7 +8,7 @@ use weft_nccl_abi::{
 };
 
 use super::{Exported, call, write_pointer};
-use crate::{log, plugin};
+use crate::plugin;
 
 /// NCCL calls this once for each communicator. All use the same device, so the context is empty.
 pub(super) unsafe extern "C" fn init(
@@ -18,10 +18,11 @@ pub(super) unsafe extern "C" fn init(
     log: ncclDebugLogger_t,
     _profile: ncclProfilerCallback_t,
 ) -> ncclResult_t {
-    log::set_logger(log);
-    // SAFETY: NCCL passes room for the context.
-    unsafe { write_pointer(context, None) };
-    call(plugin::init)
+    // SAFETY: NCCL passes room for the context, and its logger.
+    unsafe {
+        write_pointer(context, None);
+        super::init(log)
+    }
 }
 
 pub(super) unsafe extern "C" fn listen(

@@ -2,15 +2,10 @@
 
 use core::ffi::c_int;
 
-use weft_nccl_abi::{ncclDebugLogger_t, ncclNet_v6_t, ncclNetProperties_v6_t, ncclResult_t};
+use weft_nccl_abi::{ncclNet_v6_t, ncclNetProperties_v6_t, ncclResult_t};
 
 use super::{Exported, call};
-use crate::{log, plugin};
-
-unsafe extern "C" fn init(log: ncclDebugLogger_t) -> ncclResult_t {
-    log::set_logger(log);
-    call(plugin::init)
-}
+use crate::plugin;
 
 unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v6_t) -> ncclResult_t {
     call(|| {
@@ -36,7 +31,7 @@ unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v6_t) 
 #[unsafe(no_mangle)]
 static ncclNetPlugin_v6: Exported<ncclNet_v6_t> = Exported(ncclNet_v6_t {
     name: super::NAME,
-    init: Some(init),
+    init: Some(super::init),
     devices: Some(super::devices),
     getProperties: Some(properties),
     listen: Some(super::listen),

@@ -2,15 +2,10 @@
 
 use core::ffi::c_int;
 
-use weft_nccl_abi::{ncclDebugLogger_t, ncclNet_v8_t, ncclNetProperties_v8_t, ncclResult_t};
+use weft_nccl_abi::{ncclNet_v8_t, ncclNetProperties_v8_t, ncclResult_t};
 
 use super::{Exported, call};
-use crate::{log, plugin};
-
-unsafe extern "C" fn init(log: ncclDebugLogger_t) -> ncclResult_t {
-    log::set_logger(log);
-    call(plugin::init)
-}
+use crate::plugin;
 
 unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v8_t) -> ncclResult_t {
     call(|| {
@@ -39,7 +34,7 @@ unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v8_t) 
 #[unsafe(no_mangle)]
 static ncclNetPlugin_v8: Exported<ncclNet_v8_t> = Exported(ncclNet_v8_t {
     name: super::NAME,
-    init: Some(init),
+    init: Some(super::init),
     devices: Some(super::devices),
     getProperties: Some(properties),
     listen: Some(super::listen),

@@ -2,19 +2,15 @@
 
 use core::ffi::c_int;
 
-use weft_nccl_abi::{
-    ncclDebugLogger_t, ncclNet_v9_t, ncclNetProperties_v9_t, ncclNetVDeviceProps_v9_t, ncclResult_t,
-};
+use weft_nccl_abi::{ncclNet_v9_t, ncclNetProperties_v9_t, ncclNetVDeviceProps_v9_t, ncclResult_t};
 
 use super::{Exported, call};
-use crate::{log, plugin};
+use crate::plugin;
 
-unsafe extern "C" fn init(log: ncclDebugLogger_t) -> ncclResult_t {
-    log::set_logger(log);
-    call(plugin::init)
-}
-
-unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v9_t) -> ncclResult_t {
+pub(super) unsafe extern "C" fn properties(
+    device: c_int,
+    to: *mut ncclNetProperties_v9_t,
+) -> ncclResult_t {
     call(|| {
         let of = plugin::properties(device)?;
         // SAFETY: NCCL passes room for the result.
@@ -45,7 +41,7 @@ unsafe extern "C" fn properties(device: c_int, to: *mut ncclNetProperties_v9_t) 
 #[unsafe(no_mangle)]
 static ncclNetPlugin_v9: Exported<ncclNet_v9_t> = Exported(ncclNet_v9_t {
     name: super::NAME,
-    init: Some(init),
+    init: Some(super::init),
     devices: Some(super::devices),
     getProperties: Some(properties),
     listen: Some(super::listen),
