@@ -125,6 +125,16 @@ pub enum PlanError {
         /// Number of links after the host's own.
         hops: usize,
     },
+    /// A setting takes more ports than the range has.
+    #[error(
+        "{span} consecutive ports of a setting are more than the {ports} of the range: plan fewer queue pairs"
+    )]
+    Span {
+        /// The setting's ports.
+        span: u16,
+        /// The range's.
+        ports: u32,
+    },
     /// A flow names a host or link that the network does not have.
     #[error("flow {flow} names {what} {number}, which the network does not have")]
     NoSuch {

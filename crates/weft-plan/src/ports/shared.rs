@@ -41,7 +41,8 @@ pub struct SharedPlan {
 /// ports. Flows of one pair of hosts have different ports where their settings differ and the range has enough.
 ///
 /// # Errors
-/// Returns `NoSuch`, `NoRoute` or `TooLong` for the first flow that cannot be sent.
+/// Returns `Span` if a setting's ports do not fit into the range; `NoSuch`, `NoRoute` or `TooLong` for the first flow
+/// that cannot be sent.
 ///
 /// # Panics
 /// If the numbers of flows and sources differ, or an offset is not below `span`.
@@ -53,6 +54,10 @@ pub fn plan_shared(
     limits: SearchLimits,
     seed: Seed,
 ) -> Result<SharedPlan, PlanError> {
+    let ports = fabric.entropy().count();
+    if u32::from(span) > ports {
+        return Err(PlanError::Span { span, ports });
+    }
     assert_eq!(flows.len(), sources.len(), "a source for each flow");
     assert!(sources.iter().all(|source| source.offset < span), "offsets are within the span");
     check(fabric, flows)?;

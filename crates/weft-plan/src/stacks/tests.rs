@@ -113,3 +113,28 @@ fn variables_are_those_that_each_program_reads() {
         "NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IBVERBS_LIB=libweft_nic_ports.so.1"
     );
 }
+
+#[test]
+fn settings_that_take_more_ports_than_there_are_are_refused() {
+    let network = network(LeafSpine::default().build().unwrap(), HashAlgorithm::Crc32);
+    let fabric = Fabric::new(&network, &Failures::none(), Entropy::default()).unwrap();
+    let settings = Stack::Uccl.row().settings().unwrap();
+    for (count, fits) in [(16_381, true), (16_382, false), (70_000, false)] {
+        let flow = Flow { first: network.topology.ports(NodeId(0))[0], destination: NodeId(127) };
+        let pairs: Vec<QueuePair> = (0..count)
+            .map(|number| {
+                let [from, to] = [0, 127].map(|server| (ServerId(server), 0));
+                QueuePair { from, to, number, nic_port: 0 }
+            })
+            .collect();
+        let sources = settings.sources(&pairs, count);
+        let (flows, span) = (alloc::vec![flow; count], (settings.span)(count));
+        let limits = SearchLimits { total: 1, ..SearchLimits::default() };
+        let planned = plan_shared(&fabric, &flows, &sources, span, limits, Seed(1));
+        assert_eq!(planned.is_ok(), fits, "{count}: {planned:?}");
+        if let Err(error) = planned {
+            let expected = "consecutive ports of a setting are more than the 16384 of the range";
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}
