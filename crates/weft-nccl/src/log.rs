@@ -31,7 +31,8 @@ fn line(level: c_int, text: &str) {
     let text = format!("NET/Weft: {text}");
     let (Some(logger), Ok(line)) = (logger, CString::new(text.as_str())) else {
         // A program without a logger, or a text that C cannot hold.
-        eprintln!("{text}");
+        // `eprintln!` would panic where standard error is closed.
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
         return;
     };
     let (file, format) = (c"weft-nccl".as_ptr(), c"%s".as_ptr());
