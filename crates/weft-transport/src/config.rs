@@ -34,9 +34,10 @@ with_settings! {
         /// The policy that chooses the path of each spray unit.
         pub policy: path::Kind,
         /// The number of packets that take one path before the policy selects again; under policies that use several paths
-        /// at a time at most a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
+        /// at a time at most a quarter of the window, and what the connection sends in 100 us. BIFROST: 50 (section 4.1);
+        /// STELLAR: 1.
         pub spray_unit: u16,
-        /// For top-k policies: the number of best paths in use. BIFROST: 4 (section 4.1).
+        /// For `rtt-groups` and `shortest-queue`: the number of paths in use at a time. BIFROST: 4 (section 4.1).
         pub top_k: u16,
         /// The congestion control, which limits the bytes in flight.
         pub congestion: congestion::Kind,

@@ -20,7 +20,8 @@ const MIN_FIRST_WINDOW: u32 = 14_600;
 const FULL_WINDOW: (u32, u32) = (3, 2);
 const SLOW_START_END: u32 = 2;
 
-/// A window that doubles in each round trip without marks and without a queue; `u32::MAX` once slow start has ended.
+/// A window that doubles in each round trip without marks and without a queue, and grows by a packet in one without marks,
+/// because the control need not have a smaller one; `u32::MAX` once slow start has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     window: u32,
@@ -28,6 +29,8 @@ pub(crate) struct Opening {
     /// The round trip of the empty network as configured, and the shortest one measured.
     base_rtt: Duration,
     min_rtt: Duration,
+    queue_target: Duration,
+    packet: u32,
 }
 
 impl Opening {
@@ -47,7 +50,14 @@ impl Opening {
         let first = share.min(bound).max(min_window);
         let end = product.saturating_mul(SLOW_START_END);
         let window = if first >= whole { u32::MAX } else { first };
-        Self { window, end, base_rtt: config.base_rtt, min_rtt: Duration::MAX }
+        Self {
+            window,
+            end,
+            base_rtt: config.base_rtt,
+            min_rtt: Duration::MAX,
+            queue_target: config.queue_target,
+            packet,
+        }
     }
 
     /// Returns the limit of the bytes in flight that applies beside the congestion control's; `u32::MAX` once slow
@@ -71,13 +81,24 @@ impl Opening {
         self.min_rtt = delay.map_or(self.min_rtt, |delay| self.min_rtt.min(delay));
         let measured = self.min_rtt != Duration::MAX;
         let empty = if measured { self.base_rtt.max(self.min_rtt) } else { self.base_rtt };
-        let congested = ack.marked_packets > 0 || delay.is_some_and(|delay| delay > empty * 2);
-        if !congested {
-            self.window = self.window.saturating_add(ack.acked_bytes);
-        }
+        let queue = empty.max(self.queue_target / 2);
+        let delayed = delay.is_some_and(|delay| delay > empty + queue);
+        let more = match delayed {
+            // An incast marks. It would overflow as it grows under a control of rates, which has no other window.
+            _ if ack.marked_packets > 0 => 0,
+            true => self.one_packet_a_round(ack),
+            false => ack.acked_bytes,
+        };
+        self.window = self.window.saturating_add(more);
         if self.window >= self.end {
             self.window = u32::MAX;
         }
+    }
+
+    /// Returns the growth that adds up to one packet for a window of acknowledged bytes (RFC 5681, section 3.1).
+    fn one_packet_a_round(&self, ack: &AckSample) -> u32 {
+        let share = u64::from(self.packet) * u64::from(ack.acked_bytes) / u64::from(self.window);
+        u32::try_from(share).unwrap_or(self.packet)
     }
 }
 
@@ -119,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn clean_round_trips_double_it_until_it_ends_and_congested_ones_leave_it() {
+    fn clean_round_trips_double_it_until_it_ends_and_a_queue_without_marks_adds_a_packet() {
         let mut opening = Opening::new(&config(), 4);
         let mut round = |marked, micros| {
             let rtt = Some(Duration::from_micros(micros));
@@ -130,8 +151,20 @@ mod tests {
         };
         assert_eq!(
             [round(0, 10), round(1, 10), round(0, 21), round(0, 20)],
-            [20_000, 20_000, 20_000, 40_000]
+            [20_000, 20_000, 21_000, 42_000]
         );
-        assert_eq!([round(0, 10), round(0, 10), round(0, 10)], [80_000, 160_000, u32::MAX]);
+        assert_eq!([round(0, 10), round(0, 10), round(0, 10)], [84_000, 168_000, u32::MAX]);
+    }
+
+    #[test]
+    fn a_queue_below_half_of_the_target_does_not_end_slow_start() {
+        let queue_target = Duration::from_micros(100);
+        let mut opening = Opening::new(&TransportConfig { queue_target, ..config() }, 4);
+        let mut round = |micros| {
+            let rtt = Some(Duration::from_micros(micros));
+            opening.on_ack(&AckSample { rtt, ..AckSample::of_packets(10, 1000) });
+            opening.window()
+        };
+        assert_eq!([round(10), round(60), round(61)], [20_000, 30_000, 30_333]);
     }
 }

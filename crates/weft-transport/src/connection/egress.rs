@@ -3,7 +3,7 @@
 //! There are three levels: [`Connection::poll_burst`] selects the kind of packet, [`Sender::poll_data`] the packet and
 //! its path, [`Picked::header`] builds its header.
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 use weft_wire::{DataHeader, MessageHeader, NextHeader, Packet, U3};
 
 use super::in_flight::{PacketState, SentPacket};
@@ -16,11 +16,13 @@ use crate::recovery::Kind;
 use crate::timers::Timer;
 use crate::{Departure, Message, Payload, TransportConfig};
 
-/// Minimum number of spray units that fit in a window. With the 2 ms queue target of the overlay and the agent a unit
-/// then takes 0.6 ms of the paths' rate, and from 1 Gb/s on it has the configured number of packets. With eight units,
-/// which change the path more often, half as much again is retransmitted where one of four paths of 200 Gb/s loses
-/// packets.
-const MIN_UNITS_IN_WINDOW: u32 = 4;
+/// Minimum number of spray units that fit in a window. With eight units, which change the path more often, half as much
+/// again is retransmitted where one of four paths of 200 Gb/s loses packets.
+const MIN_UNITS_IN_WINDOW: u64 = 4;
+
+/// Maximum time in which a connection sends a spray unit at its rate, a window per round trip: while a longer unit waits
+/// in the queue of one path, the other paths run empty. From 5 Gb/s on a unit has the 44 packets that fill 64 KiB.
+const MAX_UNIT_TIME: Duration = Duration::from_micros(100);
 
 /// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
 /// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
@@ -373,15 +375,18 @@ impl Sender {
     }
 
     /// Returns the number of packets of a spray unit: the configured number, or fewer if that many exceed a quarter of
-    /// the window, but at least [`MIN_SPRAY_UNIT`]. A larger unit would fill the window with the packets of one or two
-    /// paths and leave the others idle. A policy that uses one path at a time has the configured number.
+    /// the window or take longer than [`MAX_UNIT_TIME`], but at least [`MIN_SPRAY_UNIT`]. A larger unit would fill the
+    /// window with the packets of one or two paths and leave the others idle. A policy that uses one path at a time has
+    /// the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
         if config.spray_unit == 1 || config.policy.spread() == Spread::One {
             return config.spray_unit;
         }
-        let packets =
-            self.controllers.total_window() / (MIN_UNITS_IN_WINDOW * u32::from(config.mtu));
-        let least = MIN_SPRAY_UNIT.min(config.spray_unit);
-        u16::try_from(packets).unwrap_or(u16::MAX).clamp(least, config.spray_unit)
+        let window = u64::from(self.controllers.total_window());
+        let round_trip = self.round_trip.smoothed().max(config.base_rtt).as_nanos().max(1);
+        let in_time = window.saturating_mul(MAX_UNIT_TIME.as_nanos()) / round_trip;
+        let bytes = in_time.min(window / MIN_UNITS_IN_WINDOW);
+        let packets = u16::try_from(bytes / u64::from(config.mtu)).unwrap_or(u16::MAX);
+        packets.clamp(MIN_SPRAY_UNIT.min(config.spray_unit), config.spray_unit)
     }
 }

@@ -63,6 +63,12 @@ impl Candidates<'_> {
         room && self.is_up(path) && self.avoid != Some(path)
     }
 
+    /// Returns `true` if one of these paths has packets in flight: an ACK or a timeout will open it. Without one the
+    /// wait would never end; and a packet lost on the only path takes another.
+    pub(super) fn will_open(&self, paths: &[PathId]) -> bool {
+        paths.iter().any(|&path| self.in_flight(path) > 0 && !self.is_avoided(path))
+    }
+
     /// Returns the first open path at or after `start`, wrapping around; `None` if none is open.
     #[inline]
     pub fn open_from(&self, start: PathId) -> Option<PathId> {

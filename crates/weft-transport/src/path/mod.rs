@@ -49,7 +49,7 @@ pub enum Feedback {
 pub enum Spread {
     /// One path, though not always the same.
     One,
-    /// The [`top_k`](crate::TransportConfig::top_k) best paths.
+    /// [`top_k`](crate::TransportConfig::top_k) paths, the best as far as the policy knows.
     TopK,
     /// All paths.
     All,
@@ -103,6 +103,7 @@ mod plb;
 mod reps;
 mod round_robin;
 mod rtt_groups;
+mod shortest_queue;
 mod single;
 mod strack;
 
@@ -131,6 +132,7 @@ macro_rules! policies {
         Plb => plb, "plb", One, "one path, left after congested round trips, in a pause if there is one (PLB; Qureshi et al., SIGCOMM 2022)";
         Reps => reps, "reps", All, "reuses the paths of unmarked ACKs, and only those after a timeout (REPS; Bonato et al. 2024)",
             reps: RepsConfig, "For the `reps` policy: the time it keeps to known paths after a timeout.";
+        ShortestQueue => shortest_queue, "shortest-queue", TopK, "the shortest queue of four random paths in use: bytes in flight times round-trip time (JSQ; Mitzenmacher 2001)";
         Strack => strack, "strack", All, "every path in turn, passing once over each that was marked (STrack; Le et al. 2024)";
     }} };
 }

@@ -93,10 +93,7 @@ impl PathPolicy for Policy {
             self.rank(paths, rng);
             found = self.next_open(paths);
         }
-        // An ACK or a timeout will open a chosen path that has packets in flight. Without one the wait would never end;
-        // and a packet lost on the only path takes another.
-        let is_hopeless = |&path: &PathId| paths.in_flight(path) == 0 || paths.is_avoided(path);
-        if found.is_none() && self.chosen.iter().all(is_hopeless) {
+        if found.is_none() && !paths.will_open(&self.chosen) {
             found = paths.open_from(paths.draw(rng));
         }
         found

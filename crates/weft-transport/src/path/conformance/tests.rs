@@ -30,7 +30,7 @@ fn the_policies_that_compare_paths_are_known() {
         .iter()
         .filter(|kind| kind.build(&TransportConfig::stellar()).compares_paths())
         .collect();
-    assert_eq!(comparing, [&Kind::Dwrr, &Kind::BestRtt, &Kind::RttGroups]);
+    assert_eq!(comparing, [&Kind::Dwrr, &Kind::BestRtt, &Kind::RttGroups, &Kind::ShortestQueue]);
 }
 
 /// Returns `true` for policies that send a flow's packets on one path until there is a reason to leave it.
