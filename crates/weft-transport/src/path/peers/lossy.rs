@@ -6,7 +6,7 @@
 
 use weft_units::{Duration, Instant};
 
-use super::Record;
+use super::records::Record;
 use crate::path::PathId;
 
 /// Minimum number of lost packets for a meaningful share.
