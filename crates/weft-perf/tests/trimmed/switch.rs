@@ -18,7 +18,7 @@ const IP_LENGTH: usize = 16;
 const IP_CHECKSUM: usize = 24;
 const UDP_LENGTH: usize = 38;
 
-/// What a switch writes into a packet that it cuts (`docs/design/trimming.md`).
+/// The changes that a switch makes to a packet that it cuts (`docs/design/trimming.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Nothing but the DSCP: both lengths and the IP checksum are those of the whole packet.

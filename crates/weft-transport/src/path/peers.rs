@@ -22,11 +22,9 @@ use super::{PathId, Paths};
 use crate::ConnectionId;
 use crate::connection::RoundTrip;
 
-mod lossy;
 mod records;
 
-use lossy::Lossy;
-use records::{MAX_RECORDS, Record, Records};
+use records::{Lossy, MAX_RECORDS, Record, Records};
 
 /// Maximum age of a round trip: routes and their lengths change.
 const MAX_AGE: Duration = Duration::from_secs(10);

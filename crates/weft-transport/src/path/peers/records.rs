@@ -6,11 +6,14 @@ use alloc::collections::BTreeMap;
 
 use weft_units::{Duration, Instant};
 
-use super::lossy::Lossy;
 use crate::ConnectionId;
 use crate::connection::RoundTrip;
 use crate::path::PathId;
 use crate::path::news::{Advertised, PeerPorts};
+
+mod lossy;
+
+pub(super) use lossy::Lossy;
 
 /// Maximum number of records; those of another peer are removed to make room.
 pub(super) const MAX_RECORDS: usize = 16_384;
