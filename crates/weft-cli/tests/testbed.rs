@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -110,7 +109,7 @@ fn a_run_that_is_interrupted_leaves_no_namespace() {
     while namespaces() < 10 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before its lab was up");
         assert!(Instant::now() < deadline, "{} namespaces after a minute", namespaces());
-        thread::yield_now();
+        weft_testkit::pause();
     }
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();

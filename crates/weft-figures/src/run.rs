@@ -86,9 +86,9 @@ impl Runner {
             let job = |&seed: &u64| Job { scenario: scenario.clone(), seed: Seed(seed) };
             jobs.extend(experiment.seeds.iter().map(job));
         }
-        let progress = |done| progress(done, jobs.len());
+        let progress = |done: usize| progress(done, jobs.len());
         let keep = |_, report| report;
-        let mut results = run_each(&jobs, self.workers, &self.hooks, progress, keep).into_iter();
+        let mut results = run_each(&jobs, self.workers, &self.hooks, &progress, keep).into_iter();
         let mut rows = vec![];
         for point in &points {
             let reports = results.by_ref().take(experiment.seeds.len());

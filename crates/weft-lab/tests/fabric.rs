@@ -40,7 +40,7 @@ fn bind(lab: &Lab, host: &str, port: u16) -> UdpSocket {
         let bound = lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
         match bound {
             Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
-                thread::yield_now();
+                weft_testkit::pause();
             }
             bound => break bound.unwrap(),
         }

@@ -159,7 +159,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
         assert!(began.elapsed() < Duration::from_secs(30), "not within half a minute: {what}");
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
 }
 

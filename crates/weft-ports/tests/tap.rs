@@ -98,7 +98,7 @@ fn wait_for_ipv6(spaces: &[Namespace; 2]) {
     for space in spaces {
         while space.ip(&["-6", "address", "show", "tentative"]).contains("inet6") {
             assert!(Real::now() < deadline, "addresses stay tentative");
-            std::thread::yield_now();
+            weft_testkit::pause();
         }
     }
 }

@@ -82,7 +82,7 @@ fn sweep(millis: u32) {
     let jobs = (1..=RUNS).map(|seed| Job { scenario: scenario.clone(), seed: Seed(seed) });
     let jobs: Vec<Job> = jobs.collect();
     let seconds = |workers: usize| {
-        let (reports, seconds) = timed(|| run_all(&jobs, workers, |_| {}));
+        let (reports, seconds) = timed(|| run_all(&jobs, workers, &|_| {}));
         assert!(reports.iter().all(Result::is_ok), "all can be run");
         seconds
     };

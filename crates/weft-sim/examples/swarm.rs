@@ -12,9 +12,9 @@ fn main() -> ExitCode {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let is_sealed = std::env::args().any(|arg| arg == "sealed");
     let summary = if is_sealed {
-        run_sealed_swarm(first, count, workers, |_| {})
+        run_sealed_swarm(first, count, workers, &|_| {})
     } else {
-        run_swarm(first, count, workers, |_| {})
+        run_swarm(first, count, workers, &|_| {})
     };
     println!("{summary:#?}");
     if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -26,7 +26,7 @@ pub struct Job {
 pub fn run_all(
     jobs: &[Job],
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
 ) -> Vec<Result<Report, RunError>> {
     run_each(jobs, workers, &Hooks::default(), progress, |_, report| report)
 }
@@ -37,7 +37,7 @@ pub fn run_each<T: Send>(
     jobs: &[Job],
     workers: usize,
     hooks: &Hooks,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
     keep: impl Fn(usize, Report) -> T + Sync,
 ) -> Vec<Result<T, RunError>> {
     for_each_index(jobs.len(), workers, progress, |index| {
@@ -52,7 +52,7 @@ pub fn run_each<T: Send>(
 pub(crate) fn for_each_index<T: Send>(
     count: usize,
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
     work: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
     if workers.min(count) <= 1 {
@@ -111,7 +111,7 @@ mod tests {
         let scenario = Scenario::parse(SCENARIO, Path::new("")).unwrap();
         let job = |seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
         let jobs: Vec<_> = (0..8).map(job).collect();
-        let results = run_all(&jobs, workers, |_| {});
+        let results = run_all(&jobs, workers, &|_| {});
         results.into_iter().map(|result| result.unwrap().to_json()).collect()
     }
 

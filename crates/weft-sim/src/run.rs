@@ -62,6 +62,14 @@ pub enum RunError {
     /// Routes cannot be computed.
     #[error(transparent)]
     Routes(#[from] RouteError),
+    /// After a failure or an order of the controller, the routes do not fit the switches' tables.
+    #[error("new routes after {at} of the run: {error}")]
+    Rerouting {
+        /// The time of the new routes.
+        at: SimTime,
+        /// The error.
+        error: RouteError,
+    },
     /// The owner ended the run early.
     #[error("the run was cancelled")]
     Cancelled,
@@ -86,11 +94,7 @@ pub fn run_with(scenario: &Scenario, seed: Seed, hooks: &Hooks) -> Result<Report
     let mut world = build_with(scenario, seed, hooks)?;
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run_watched(limit(scenario), &mut Steps::new(&hooks.advance));
-    if world.was_cancelled() {
-        return Err(RunError::Cancelled);
-    }
-    let report = report(scenario, seed, &world, finished)?;
+    let report = finish(scenario, seed, &mut world, &mut Steps::new(&hooks.advance))?;
     compared(report, scenario, seed, hooks)
 }
 
@@ -132,8 +136,7 @@ pub fn run_on(
     };
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run_watched(limit(scenario), watcher);
-    let report = report(scenario, seed, &world, finished)?;
+    let report = finish(scenario, seed, &mut world, watcher)?;
     Ok((compared(report, scenario, seed, &Hooks::default())?, alone_because))
 }
 
@@ -152,10 +155,26 @@ pub fn run_watched(
     world.network.capture = capture.take();
     world.start();
     world.plan_source_ports()?;
-    let finished = world.run_watched(limit(scenario), watcher);
+    let report = finish(scenario, seed, &mut world, watcher);
     *capture = world.network.capture.take();
-    let report = report(scenario, seed, &world, finished)?;
-    compared(report, scenario, seed, &Hooks::default())
+    compared(report?, scenario, seed, &Hooks::default())
+}
+
+/// Runs a world that has started to its end; returns its report.
+fn finish(
+    scenario: &Scenario,
+    seed: Seed,
+    world: &mut World,
+    watcher: &mut dyn Watcher,
+) -> Result<Report, RunError> {
+    let finished = world.run_watched(limit(scenario), watcher);
+    if world.was_cancelled() {
+        return Err(RunError::Cancelled);
+    }
+    if let Some(error) = world.route_error() {
+        return Err(RunError::Rerouting { at: world.ended_at(), error });
+    }
+    report(scenario, seed, world, finished)
 }
 
 fn limit(scenario: &Scenario) -> SimTime {
@@ -461,6 +480,28 @@ mod tests {
         let ended = run_with(&scenario, Seed(1), &hooks);
         assert!(matches!(ended, Err(RunError::Cancelled)), "{ended:?}");
         assert_eq!(asked.load(Ordering::Relaxed), 21, "it is not asked again");
+    }
+
+    #[test]
+    fn routes_that_do_not_fit_end_the_run_with_their_error() {
+        let text = r#"
+            topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 2 }
+            [[workload]]
+            kind = "permutation"
+            size = "10MB"
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let mut world = build(&scenario, Seed(1)).unwrap();
+        world.start();
+        // To install 65,535 host routes would take minutes.
+        let refused = Err(RouteError::TooManyAreas { host: 7 });
+        assert!(world.network.has_routes(Ok(())) && !world.network.has_routes(refused));
+        let ended = finish(&scenario, Seed(1), &mut world, &mut ()).unwrap_err();
+        assert_eq!(
+            ended.to_string(),
+            "new routes after 0.000us of the run: a route for host 7 alone is one more than 65535 \
+             areas: steer fewer hosts"
+        );
     }
 
     #[test]

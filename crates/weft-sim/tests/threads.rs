@@ -315,7 +315,7 @@ fn the_steps_of_runs_side_by_side_add_up() {
     let log = Arc::clone(&done);
     let advance = Advance::to(move |steps| log.lock().unwrap().push(steps));
     let hooks = Hooks { advance, ..Hooks::default() };
-    let finished = run_each(&jobs, 2, &hooks, |_| {}, |_, report| report.finished);
+    let finished = run_each(&jobs, 2, &hooks, &|_| {}, |_, report| report.finished);
     assert!(finished.into_iter().all(Result::unwrap));
     let done = done.lock().unwrap();
     assert_eq!(done.iter().sum::<u64>(), 3 * STEPS, "{done:?}");

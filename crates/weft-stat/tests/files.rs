@@ -257,7 +257,7 @@ fn a_node_answers_requests() {
                     }
                     Request::Set { name, .. } => Err(format!("no parameter {name:?}")),
                 });
-                std::thread::yield_now();
+                weft_testkit::pause();
             }
         });
         assert_eq!(ask(&path, &Request::List).unwrap(), vec![]);
@@ -325,7 +325,7 @@ fn a_node_takes_no_orders_of_other_users() {
                     asked += 1;
                     Ok::<_, Infallible>(vec![])
                 });
-                std::thread::yield_now();
+                weft_testkit::pause();
             }
             asked
         });

@@ -75,7 +75,7 @@ fn serve(
             requests += 1;
             answer(request)
         });
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
     requests
 }

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use weft_seal::{SealConfig, Seals};
-use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
+use weft_transport::{
+    Arrival, ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, TransportConfig,
+};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::encryption::{KeyLog, reserve_overhead};
 use crate::ethernet::ethernet;
 use crate::port::{Port, PortConfig};
-use crate::sockets::{SocketConfig, SocketError, Sockets};
+use crate::sockets::{
+    SocketConfig, SocketError, Sockets, TrimmedConfig, TrimmedPacket, TrimmedSocket,
+};
 use crate::turn::AgentNode;
 use crate::wait::{MAX_SLEEP, Waiter};
 use crate::{Application, Budget, Clock, Driver, ReceiveCounters, Turn, WaitMode, random};
@@ -42,6 +46,10 @@ pub struct AgentConfig {
     /// The port's rate, for a kernel that does not report a full queue; `None` sends whatever the
     /// kernel accepts.
     pub port: Option<PortConfig>,
+    /// The DSCPs by which packets that a switch cut to their headers are recognised: their senders are asked at once to
+    /// retransmit them, unless the connection is encrypted, since a cut packet proves nothing. It takes root or
+    /// CAP_NET_RAW. `None` leaves them to loss detection.
+    pub trimmed: Option<TrimmedConfig>,
 }
 
 impl AgentConfig {
@@ -59,6 +67,7 @@ impl AgentConfig {
             delays: BTreeMap::new(),
             share_paths: true,
             port: None,
+            trimmed: None,
         }
     }
 
@@ -98,6 +107,7 @@ pub struct Agent {
     endpoint: Endpoint,
     driver: Driver<Sockets>,
     port: Option<Port>,
+    trimmed: Option<TrimmedSocket>,
     waiter: Waiter,
 }
 
@@ -111,6 +121,11 @@ impl Agent {
             paths: config.transport.paths,
             ..config.sockets.clone()
         })?;
+        let open_trimmed = |trimmed| TrimmedSocket::open(trimmed, sockets.local());
+        let trimmed = config.trimmed.map(open_trimmed).transpose()?;
+        if let Some(trimmed) = &trimmed {
+            sockets.wake_for(trimmed.readable())?;
+        }
         let transport = reserve_overhead(config.transport.clone(), &config.encryption);
         let mtu = transport.mtu;
         let endpoint = Endpoint::new(
@@ -134,6 +149,7 @@ impl Agent {
             endpoint,
             driver,
             port: config.port.map(|port| Port::new(port, mtu)),
+            trimmed,
             waiter: Waiter::new(config.wait, Clock),
         })
     }
@@ -175,8 +191,23 @@ impl Agent {
 
     /// Takes one turn without blocking.
     pub fn turn(&mut self, application: &mut impl Application) -> Turn {
+        self.receive_trimmed();
         let Self { endpoint, driver, port, .. } = self;
         driver.turn(&mut AgentNode { endpoint, application, port })
+    }
+
+    /// Handles the packets that a switch cut to their headers.
+    fn receive_trimmed(&mut self) {
+        let Some(trimmed) = &mut self.trimmed else { return };
+        while let Some(TrimmedPacket { from, header, at }) = trimmed.next() {
+            if self.driver.seals.is_sealed(ConnectionId(header.destination_cid)) {
+                continue;
+            }
+            let now = self.driver.now();
+            let (congestion_experienced, hops) = (false, 0);
+            let arrival = Arrival { from, received_at: now, congestion_experienced, hops };
+            self.endpoint.handle_trimmed(now, &arrival, &header, at);
+        }
     }
 
     /// Takes a turn. If it had no work, or the kernel is full, waits as configured until a packet arrives, the kernel

@@ -155,7 +155,7 @@ fn read_from_alice(tap: &mut Tap, count: usize) -> Vec<Vec<u8>> {
         match tap.read().unwrap() {
             Some(frame) if frame[18..24] == ALICE.0 => frames.push(frame),
             Some(_) => {}
-            None => std::thread::yield_now(),
+            None => weft_testkit::pause(),
         }
     }
     frames

@@ -72,7 +72,7 @@ fn is_received(trial: &Trial, limit: Duration) -> bool {
             }
             // The send fails if a queue is full or does not exist yet.
             let _ = sender.send_to(MARKER, SocketAddr::from((to, PORT)));
-            std::thread::yield_now();
+            weft_testkit::pause();
         }
         assert_eq!(&bytes[..MARKER.len()], MARKER);
         while receiver.recv(&mut bytes).is_ok() {}

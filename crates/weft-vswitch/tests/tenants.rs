@@ -307,7 +307,7 @@ fn pings_cross_both_ways(threads: u8) {
     let began = Instant::now();
     while !status(&trial, 0).pairs.iter().any(|pair| pair.up) {
         assert!(began.elapsed() < LIMIT);
-        thread::yield_now();
+        weft_testkit::pause();
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment};
@@ -61,7 +60,7 @@ fn until<T>(label: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
             return done;
         }
         assert!(began.elapsed() < LIMIT, "{label}: not in {LIMIT:?}");
-        thread::yield_now();
+        weft_testkit::pause();
     }
 }
 

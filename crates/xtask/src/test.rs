@@ -72,24 +72,37 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let xtask = std::env::current_exe().context("this program has no path")?;
     let (sender, built) = mpsc::channel();
     let queue = Mutex::new(Queue { built, waiting: Vec::new() });
-    let (built, failed) = thread::scope(|scope| {
-        // The channel closes with the build, however that ends.
+    let (documentation, failed) = thread::scope(|scope| {
+        // The channel closes with the build, however that ends. The last programs run beside the tests in documentation,
+        // which need all that was built.
         let build = scope.spawn(move || {
             let programs = build(root, &sender)?;
+            drop(sender);
             println!("\ntests: {programs} programs built in {} s", started.elapsed().as_secs());
-            anyhow::Ok(())
+            run_documentation(root)
         });
         let failed = run_all(&queue, &xtask, args.jobs);
         (build.join().unwrap_or_else(|_| Err(anyhow!("the build panicked"))), failed)
     });
     let mut failed = failed?;
-    if let Err(error) = built {
-        failed.push(format!("the build ({error:#})"));
-    } else if !cargo(root, "test").args(["--doc", "--no-fail-fast"]).status()?.success() {
-        failed.push("documentation".to_owned());
+    match documentation {
+        Err(error) => failed.push(format!("the build ({error:#})")),
+        Ok(documentation) => {
+            print(&documentation);
+            if !documentation.output.status.success() {
+                failed.push(documentation.name);
+            }
+        }
     }
     ensure!(failed.is_empty(), "tests failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Runs the tests in documentation.
+fn run_documentation(root: &Path) -> Result<Ended> {
+    let started = now();
+    let output = cargo(root, "test").args(["--doc", "--no-fail-fast"]).output()?;
+    Ok(Ended { name: "documentation".to_owned(), output, took: started.elapsed() })
 }
 
 /// Returns `cargo command --workspace`. Tests have timeouts; the build has none, and yields the processors to them.

@@ -16,7 +16,7 @@ fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(program.try_wait().unwrap().is_none(), "it ended: {}", until_its_end(program));
         assert!(began.elapsed() < Duration::from_secs(30));
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
 }
 
@@ -28,7 +28,7 @@ fn until_its_end(program: &mut Child) -> String {
     let began = Instant::now();
     while program.try_wait().unwrap().is_none() {
         assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
     output(program)
 }

@@ -142,6 +142,6 @@ pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "not in time: {what}");
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let give_up = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < give_up, "{what}: never");
-        thread::yield_now();
+        weft_testkit::pause();
     }
 }
 

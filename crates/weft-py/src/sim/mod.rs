@@ -208,7 +208,7 @@ pub(crate) fn compare_balancers(
     let workers = workers(threads);
     let rows = interruptible(py, |cancel| {
         let hooks = Hooks { cancel, ..Hooks::default() };
-        let runs = plan.run_shard(Shard::WHOLE, workers, &hooks, |_| {})?;
+        let runs = plan.run_shard(Shard::WHOLE, workers, &hooks, &|_| {})?;
         plan.rows(runs)
     })?;
     let rows = rows.map_err(|error: CompareError| invalid(error))?;

@@ -116,7 +116,7 @@ impl Plan {
     pub fn run(
         &self,
         workers: usize,
-        progress: impl Fn(usize) + Sync,
+        progress: &(dyn Fn(usize) + Sync),
     ) -> Result<Vec<Row>, CompareError> {
         self.rows(self.run_shard(Shard::WHOLE, workers, &Hooks::default(), progress)?)
     }
@@ -130,7 +130,7 @@ impl Plan {
         shard: Shard,
         workers: usize,
         hooks: &Hooks,
-        progress: impl Fn(usize) + Sync,
+        progress: &(dyn Fn(usize) + Sync),
     ) -> Result<Vec<Summary>, CompareError> {
         let cells = self.cells()?;
         let runs = cells.iter().flat_map(|cell| self.seeds.iter().map(move |&seed| (cell, seed)));

@@ -195,7 +195,7 @@ mod tests {
     fn parts(of: usize) -> Vec<(String, Part)> {
         let part = |number| {
             let shard = Shard { number, of };
-            let runs = plan().run_shard(shard, 1, &Hooks::default(), |_| {}).unwrap();
+            let runs = plan().run_shard(shard, 1, &Hooks::default(), &|_| {}).unwrap();
             let text = serde_json::to_string(&Part::new(plan(), shard, runs)).unwrap();
             (number.to_string(), serde_json::from_str(&text).unwrap())
         };
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn merged_parts_are_the_whole_comparison_in_any_order() {
-        let whole = serde_json::to_string(&plan().run(2, |_| {}).unwrap()).unwrap();
+        let whole = serde_json::to_string(&plan().run(2, &|_| {}).unwrap()).unwrap();
         for of in [1, 3, 5] {
             let mut parts = parts(of);
             parts.reverse();

@@ -34,7 +34,7 @@ pub(super) fn plan() -> Plan {
 
 #[test]
 fn balancers_at_one_load_and_seed_carry_the_same_flows() {
-    let rows = plan().run(2, |_| {}).unwrap();
+    let rows = plan().run(2, &|_| {}).unwrap();
     let places: Vec<_> = rows.iter().map(|row| row.cell.to_string()).collect();
     let want = ["ecmp at load 0.2", "spray at load 0.2", "ecmp at load 0.5", "spray at load 0.5"];
     assert_eq!(places, want);
@@ -58,7 +58,7 @@ fn balancers_at_one_load_and_seed_carry_the_same_flows() {
 
 #[test]
 fn a_row_has_the_estimates_over_its_runs() {
-    let rows = plan().run(2, |_| {}).unwrap();
+    let rows = plan().run(2, &|_| {}).unwrap();
     let (ecmp, spray) = (&rows[2], &rows[3]);
     let means: Vec<f64> = spray.runs.iter().map(|run| run.metrics["slowdown_mean"]).collect();
     assert_eq!(Some(spray.metrics["slowdown_mean"]), Estimate::of(&means));
@@ -76,17 +76,17 @@ fn a_row_has_the_estimates_over_its_runs() {
 fn networks_are_varied_and_an_invalid_cell_is_named() {
     let small = "kind = \"leaf-spine\"\nleaves = 2\nspines = 1\nhosts_per_leaf = 2";
     let small = vec![("small".to_owned(), toml::from_str(small).unwrap())];
-    let rows = Plan { topologies: small, ..plan() }.run(2, |_| {}).unwrap();
+    let rows = Plan { topologies: small, ..plan() }.run(2, &|_| {}).unwrap();
     assert_eq!(rows[3].cell.to_string(), "spray at load 0.5 on small");
     assert!(rows[3].runs[0].flows.iter().all(|flow| flow.source < 4));
 
-    let error = Plan { loads: vec![1.5], ..plan() }.run(1, |_| {}).unwrap_err().to_string();
+    let error = Plan { loads: vec![1.5], ..plan() }.run(1, &|_| {}).unwrap_err().to_string();
     let want =
         "ecmp at load 1.5: workload 1 (poisson): load is 1.5, expected above 0 and at most 1";
     assert_eq!(error, want);
     let mut silent = plan();
     silent.scenario.remove("workload");
-    assert!(matches!(silent.run(1, |_| {}), Err(CompareError::NoLoad)));
+    assert!(matches!(silent.run(1, &|_| {}), Err(CompareError::NoLoad)));
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub fn run_swarm(
     first: u64,
     count: usize,
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
 ) -> Summary {
     run_seeds(first, count, workers, progress, run_case)
 }
@@ -112,7 +112,7 @@ pub fn run_sealed_swarm(
     first: u64,
     count: usize,
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
 ) -> Summary {
     run_seeds(first, count, workers, progress, run_sealed_case)
 }
@@ -121,7 +121,7 @@ fn run_seeds(
     first: u64,
     count: usize,
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
     run: fn(u64) -> Verdict,
 ) -> Summary {
     let seed = |index: usize| first.wrapping_add(index as u64);

@@ -34,7 +34,7 @@ pub fn run_rdma_swarm(
     first: u64,
     count: usize,
     workers: usize,
-    progress: impl Fn(usize) + Sync,
+    progress: &(dyn Fn(usize) + Sync),
 ) -> RdmaSummary {
     let stuck = AtomicBool::new(false);
     let outcomes = for_each_index(count, workers, progress, |index| {

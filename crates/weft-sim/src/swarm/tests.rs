@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn four_hundred_cases_hold_every_invariant() {
     let workers = std::thread::available_parallelism().map_or(1, Into::into);
-    let summary = run_swarm(0, 400, workers, |_| {});
+    let summary = run_swarm(0, 400, workers, &|_| {});
     assert!(summary.failures.is_empty(), "{:#?}", summary.failures);
     // A swarm that loses nothing or moves nothing tests nothing.
     assert!(summary.lost > 1_000 && summary.messages > 5_000, "{summary:?}");
@@ -15,7 +15,7 @@ fn four_hundred_cases_hold_every_invariant() {
 #[test]
 fn a_hundred_sealed_cases_hold_every_invariant() {
     let workers = std::thread::available_parallelism().map_or(1, Into::into);
-    let summary = run_sealed_swarm(0, 100, workers, |_| {});
+    let summary = run_sealed_swarm(0, 100, workers, &|_| {});
     assert!(summary.failures.is_empty(), "{:#?}", summary.failures);
     assert!(summary.forged > 1_000 && summary.messages > 1_000, "{summary:?}");
 }

@@ -1,6 +1,6 @@
 //! The events of engines: channels open and close, messages complete, and workloads get notices of both.
 
-use weft_topo::NodeId;
+use weft_topo::{NodeId, RouteError};
 use weft_transport::{CloseReason, ConnectionId, Event as EngineEvent};
 
 use super::Network;
@@ -80,10 +80,18 @@ impl Network {
         }
     }
 
-    /// Recomputes the routes. If the new ones do not fit, the old ones stay.
+    /// Recomputes the routes. If the new ones do not fit, the run ends.
     pub(super) fn reroute(&mut self) {
-        let _ = self.fabric.reroute();
-        self.notify_controller_of_routes();
+        let result = self.fabric.reroute();
+        if self.has_routes(result) {
+            self.notify_controller_of_routes();
+        }
+    }
+
+    /// Returns `true` if new routes are installed; otherwise the run ends with the error.
+    pub(crate) fn has_routes(&mut self, result: Result<(), RouteError>) -> bool {
+        self.route_error = self.route_error.or_else(|| result.err());
+        self.route_error.is_none()
     }
 
     /// Restarts a host's engine, which forgets everything.

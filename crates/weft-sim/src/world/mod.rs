@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use weft_plan::ports::PlanError;
-use weft_topo::{LinkId, NodeId, Topology};
+use weft_topo::{LinkId, NodeId, RouteError, Topology};
 use weft_transport::Event as EngineEvent;
 use weft_units::{Duration, Seed};
 
@@ -80,6 +80,8 @@ pub struct Network {
     global_events: GlobalEvents,
     /// The route controller, if there is one.
     steering: Option<Box<Steering>>,
+    /// The error of routes that do not fit the switches' tables, which ends the run.
+    route_error: Option<RouteError>,
     /// Fast-forward, if the run is not exact.
     fast_forward: Option<Box<FastForward>>,
     /// Notices for workloads, each with the workload's number.
@@ -165,6 +167,7 @@ impl World {
             events: Events::new(lookahead, side_of),
             global_events,
             steering,
+            route_error: None,
             fast_forward: None,
             notices: VecDeque::new(),
             current_host: None,
@@ -350,6 +353,11 @@ impl World {
         self.was_cancelled()
     }
 
+    /// Returns the error of routes that do not fit the switches' tables, if that ended the run.
+    pub fn route_error(&self) -> Option<RouteError> {
+        self.network.route_error
+    }
+
     /// Returns the end of the last run: when the workloads were done, or its limit. Nodes may have advanced a little
     /// further.
     pub fn ended_at(&self) -> SimTime {
@@ -411,6 +419,9 @@ impl World {
             // An earlier run may have left its own stop event.
             Item::Stop if at >= self.limit => self.ended_at = Some(at),
             Item::Stop => {}
+        }
+        if self.network.route_error.is_some() {
+            self.ended_at = Some(at);
         }
         self.deliver_notices();
     }

@@ -250,8 +250,8 @@ impl Network {
     pub(super) fn steer(&mut self) {
         let Some(steering) = &mut self.steering else { return };
         if let Some(routes) = steering.steer(&self.fabric.topology, self.now) {
-            // If the table exceeds its bound, switches keep their routes.
-            let _ = self.fabric.steer(routes);
+            let result = self.fabric.steer(routes);
+            self.has_routes(result);
         }
     }
 

@@ -18,6 +18,7 @@ mod steering;
 mod strays;
 #[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
 mod syscall;
+mod trimmed;
 
 pub use capture::CaptureConfig;
 use capture::Tap;
@@ -30,6 +31,8 @@ pub use received::Received;
 pub use steering::Instruction;
 use strays::Strays;
 pub use syscall::set_option;
+pub use trimmed::TrimmedConfig;
+pub(crate) use trimmed::{TrimmedPacket, TrimmedSocket};
 
 /// TTL of sent packets; receivers subtract the remaining TTL from it (BIFROST, appendix D).
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -232,6 +235,14 @@ impl Sockets {
     /// Returns the socket to wait on for packets.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.inbox.socket()
+    }
+
+    /// Ends waits for datagrams at sockets that only send when `other` is readable, too.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn wake_for(&self, other: BorrowedFd<'_>) -> Result<(), SocketError> {
+        self.strays.wake_for(other).map_err(io::Error::from).map_err(refused("watch a socket"))
     }
 
     /// Returns the descriptor to wait on for datagrams at sockets that only send.

@@ -12,6 +12,9 @@ use socket2::Socket;
 /// Maximum length of such an answer, bytes. Longer datagrams are not answers, and are truncated.
 const MAX_LEN: usize = 256;
 
+/// The number of a descriptor that is none of the sockets.
+const OTHER: u64 = u64::MAX;
+
 /// The timeout of a poll that does not wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -34,6 +37,14 @@ impl Strays {
             epoll::add(&epoll, socket, index, epoll::EventFlags::IN)?;
         }
         Ok(Self { epoll, buffer: [0; MAX_LEN] })
+    }
+
+    /// Makes the descriptor readable while `other` is, too.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn wake_for(&self, other: BorrowedFd<'_>) -> io::Result<()> {
+        epoll::add(&self.epoll, other, epoll::EventData::new_u64(OTHER), epoll::EventFlags::IN)
     }
 
     /// Returns the descriptor that is readable while a datagram waits.

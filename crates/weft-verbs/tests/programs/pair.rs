@@ -108,7 +108,7 @@ pub(crate) fn until_listening(program: &mut Child, port: u16) {
         if program.try_wait().unwrap().is_some() {
             return;
         }
-        std::thread::yield_now();
+        weft_testkit::pause();
     }
 }
 

@@ -135,7 +135,7 @@ fn simulate(contenders: &[Contender], seeds: &[u64]) -> Result<Runs> {
         &jobs,
         workers(None),
         &Hooks::default(),
-        |done| bar.set_position(done as u64),
+        &|done| bar.set_position(done as u64),
         keep,
     );
     bar.finish_and_clear();

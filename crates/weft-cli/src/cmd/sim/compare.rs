@@ -157,8 +157,8 @@ fn run_shard(plan: &Plan, shard: Shard, arguments: &CompareArgs) -> Result<Vec<S
     let bar = progress::runs(count, "comparing", arguments.batch.quiet);
     let steps = bar.clone();
     let hooks = Hooks { advance: Advance::to(move |done| steps.inc(done)), ..Hooks::default() };
-    let on_run = |done| bar.set_message(format!("{done} of {count} runs"));
-    let runs = plan.run_shard(shard, arguments.batch.workers(), &hooks, on_run);
+    let on_run = |done: usize| bar.set_message(format!("{done} of {count} runs"));
+    let runs = plan.run_shard(shard, arguments.batch.workers(), &hooks, &on_run);
     bar.finish_and_clear();
     runs.with_context(|| arguments.scenario.display().to_string())
 }

@@ -171,7 +171,7 @@ fn run_seeds(
         return Ok(vec![]);
     }
     let bar = progress::counting_unless(arguments.batch.quiet, jobs.len(), &what(scenario));
-    let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
+    let results = run_all(&jobs, arguments.batch.workers(), &|done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
     results.map_err(|error| in_scenario(file, error))

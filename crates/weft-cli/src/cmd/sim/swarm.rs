@@ -40,15 +40,15 @@ pub(super) fn run(arguments: &SwarmArgs, output: Output) -> Result<ExitCode> {
     let workers = workers(arguments.threads);
     let progress = |done: usize| bar.set_position(done as u64);
     let failed = if arguments.rdma {
-        let summary = run_rdma_swarm(arguments.first, seeds, workers, progress);
+        let summary = run_rdma_swarm(arguments.first, seeds, workers, &progress);
         bar.finish_and_clear();
         output.value(&summary, || rdma_text(&summary))?;
         !summary.failures.is_empty()
     } else {
         let summary = if arguments.sealed {
-            run_sealed_swarm(arguments.first, seeds, workers, progress)
+            run_sealed_swarm(arguments.first, seeds, workers, &progress)
         } else {
-            run_swarm(arguments.first, seeds, workers, progress)
+            run_swarm(arguments.first, seeds, workers, &progress)
         };
         bar.finish_and_clear();
         output.value(&summary, || text(&summary, arguments.sealed))?;

@@ -61,6 +61,7 @@ impl Network {
             config: self.config.clone(),
             global_events: GlobalEvents::default(),
             steering: None,
+            route_error: None,
             fast_forward: None,
             notices: std::collections::VecDeque::new(),
             current_host: None,

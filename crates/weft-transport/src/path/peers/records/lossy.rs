@@ -36,7 +36,7 @@ const HOLD_RESET_AFTER: Duration = Duration::from_secs(60);
 
 /// The counts of one path's packets, acknowledged and lost, over all connections.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lossy {
+pub(in crate::path::peers) struct Lossy {
     acked: u32,
     lost: u32,
     /// The time of the last count.
@@ -50,12 +50,12 @@ pub(super) struct Lossy {
 }
 
 impl Lossy {
-    pub(super) const fn is_closed(&self) -> bool {
+    pub(in crate::path::peers) const fn is_closed(&self) -> bool {
         self.closed
     }
 
     /// Adds packets to the counts: acknowledged, and lost.
-    pub(super) fn count(&mut self, (acked, lost): (u16, u32), now: Instant) {
+    pub(in crate::path::peers) fn count(&mut self, (acked, lost): (u16, u32), now: Instant) {
         if (acked, lost) == (0, 0) || self.closed {
             return;
         }
@@ -73,7 +73,7 @@ impl Lossy {
 
     /// Closes the paths that lose much more than the others, at most half of all; returns their number. A path whose
     /// latest packets were lost may be dead, which consecutive losses detect.
-    pub(super) fn evaluate(
+    pub(in crate::path::peers) fn evaluate(
         paths: &mut [Record],
         now: Instant,
         mut on_closed: impl FnMut(PathId, Duration),
@@ -103,14 +103,14 @@ impl Lossy {
     }
 
     /// Closes the path for `hold`.
-    pub(super) fn close(&mut self, hold: Duration, now: Instant) {
+    pub(in crate::path::peers) fn close(&mut self, hold: Duration, now: Instant) {
         self.closings = self.closings.saturating_add(1);
         (self.acked, self.lost) = (0, 0);
         (self.closed, self.until) = (true, now + hold);
     }
 
     /// Opens the path if its time has passed; returns `true` if it did.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
+    pub(in crate::path::peers) fn expire(&mut self, now: Instant) -> bool {
         let is_over = self.closed && now >= self.until;
         if is_over {
             self.closed = false;
