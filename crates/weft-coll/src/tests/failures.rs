@@ -270,3 +270,17 @@ fn no_schedule_has_more_messages_of_a_block_between_two_ranks_than_the_maximum()
         }
     }
 }
+
+#[test]
+fn reductions_that_a_type_does_not_have_are_refused() {
+    let mut memory = Memory::new(&config(2), 1);
+    for (data_type, op) in [(DataType::Fp32, Op::BitXor), (DataType::Bool, Op::Average)] {
+        let call = Call { data_type, op, ..sum(4) };
+        let refused = memory.groups[0].submit(call, alloc::vec![0; call.bytes()]);
+        let message = refused.expect_err("there is no such reduction").to_string();
+        assert!(message.contains(op.name()) && message.contains(data_type.name()), "{message}");
+        // A collective that does not reduce does not mind.
+        let call = Call { collective: Collective::Broadcast, ..call };
+        memory.submit(0, call, alloc::vec![0; call.bytes()]);
+    }
+}
