@@ -1,13 +1,12 @@
 """The messages of `weft.torch` between two ranks."""
 # mypy: ignore-errors
 
-import queue
 import threading
 import time
 
-from ._torch_work import complete_all
+from ._torch_work import Completer
 from ._weft import Group
-from .errors import Timeout
+from .errors import Closed, Timeout
 
 
 class Message:
@@ -47,8 +46,9 @@ class Pair:
     def __init__(self, store, name, end, options):
         self._store, self._name, self._end, self._options = store, name, end, options
         self._lock, self._group, self._error, self._waiting = threading.Lock(), None, None, []
-        self.works = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._is_left = False
+        self._completer = Completer(self._begin)
+        self.works = self._completer.works
 
     def post(self, memory):
         message = Message(memory, self._name)
@@ -60,16 +60,18 @@ class Pair:
         return message
 
     def leave(self):
+        self._is_left = True
         with self._lock:
             if self._group:
                 self._group.leave()
+        self._completer.end()
 
     def _submit(self, memory):
         if self._error:
             raise self._error
         return self._group.submit("broadcast", memory, "uint8", "sum", 0)
 
-    def _run(self):
+    def _begin(self):
         try:
             found = self._connect()
         except Exception as error:
@@ -79,7 +81,6 @@ class Pair:
             for message in self._waiting:
                 message.begin(self._submit)
             self._waiting = []
-        complete_all(self.works)
 
     def _connect(self):
         group = Group(self._end, 2, self._options)
@@ -89,6 +90,8 @@ class Pair:
         # A store serves one call at a time, so a call must not block until another thread has stored a value.
         pause = 0.001
         while not self._store.add(keys[1 - self._end] + "/there", 0):
+            if self._is_left:
+                raise Closed(f"{self._name}: the group was left before the other rank posted it")
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
         group.connect([self._store.get(key).decode() for key in keys])

@@ -2,6 +2,7 @@
 # torch does not declare all types, which mypy would need.
 # mypy: ignore-errors
 
+import queue
 import threading
 import time
 from datetime import timedelta
@@ -13,6 +14,9 @@ from torch.futures import Future
 from .errors import Timeout
 
 _Work = getattr(dist, "Work", None) or dist._Work
+
+# The seconds that a group that is left waits for its threads.
+_END_SECONDS = 5
 
 
 class Work(_Work):
@@ -102,11 +106,25 @@ class Work(_Work):
     getFuture = get_future
 
 
-def complete_all(works):
-    """Completes the works of a queue in order until it has None, so that futures complete while Python computes."""
-    while (work := works.get()) is not None:
-        try:
-            work.complete()
-        except Exception:
-            pass  # The caller of `wait` receives it.
-        del work
+class Completer:
+    """A thread that completes works in order, so that futures complete while Python computes."""
+
+    def __init__(self, before=lambda: None):
+        self.works, self._before = queue.SimpleQueue(), before
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        self._before()
+        while (work := self.works.get()) is not None:
+            try:
+                work.complete()
+            except Exception:
+                pass  # The caller of `wait` receives it.
+            del work
+
+    def end(self):
+        """Ends the thread after the works so far. A thread in torch's C++ when the interpreter ends would abort it."""
+        self.works.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_END_SECONDS)

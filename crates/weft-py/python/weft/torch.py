@@ -14,8 +14,6 @@ WEFT_JOB_TOKEN or from the file that WEFT_JOB_TOKEN_FILE names (`weft adm token 
 import atexit
 import collections
 import os
-import queue
-import threading
 import weakref
 from datetime import timedelta
 
@@ -23,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from ._torch_pair import Pair
-from ._torch_work import Work, complete_all
+from ._torch_work import Completer, Work
 from ._weft import Group
 
 _TYPES = {
@@ -116,8 +114,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._kept = collections.deque(maxlen=_MAX_KEPT_WORKS)
         # The works between the start and the end of coalescing.
         self._coalesced = None
-        self._queue = queue.SimpleQueue()
-        threading.Thread(target=complete_all, args=(self._queue,), daemon=True).start()
+        self._completer = Completer()
+        self._queue = self._completer.works
         weakref.finalize(self, self._queue.put, None)
         _groups.add(self)
 
@@ -336,6 +334,7 @@ class ProcessGroup(dist.ProcessGroup):
         for pair in self._pairs.values():
             pair.leave()
         self._group.leave()
+        self._completer.end()
 
     abort = shutdown = leave
 
