@@ -243,6 +243,16 @@ fn torchrun_starts_the_ranks() {
 }
 
 #[test]
+#[ignore = "its wheels have gigabytes: make torch"]
+fn arrays_of_ray_move_over_weft() {
+    let output = job(&stock_python(), &["examples/ray_arrays.py", "33"]).output();
+    let output = output.expect("it starts");
+    let printed = output_text(&output);
+    // 33 MiB and fifteen numbers.
+    assert!(output.status.success() && printed.matches("34603128 bytes").count() == 3, "{printed}");
+}
+
+#[test]
 fn without_a_device_the_error_names_a_remedy() {
     let mut command = python(&["-c", "import weft; weft.Node()"]);
     let output = command.env_remove("LD_LIBRARY_PATH").output().expect("python3 runs");
