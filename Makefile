@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs doors figures performance book fuzz lint audit sbom dist wheel clusters nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors figures performance book fuzz lint audit sbom dist wheel clusters torch nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ wheel: ## The Python package (RDMA messages and the simulator) as one wheel for 
 clusters: ## One sweep of the simulator on a process pool, Dask, Ray, submitit and a Slurm of this machine (a few minutes)
 	@scripts/setup.sh build
 	scripts/clusters.sh
+
+torch: ## PyTorch and Ray of PyPI over Weft: collectives, DDP and FSDP beside gloo, torchrun, Ray's arrays (gigabytes of wheels)
+	@scripts/setup.sh build torch stock-torch
+	$(CARGO) test --package weft-py --test python -- --include-ignored torch ray
 
 nccl: ## NCCL's net plugin: every check, 1 GiB, paths that die and return, speed; NCCL_SOURCE=DIR adds NCCL's sockets (as root, ten minutes)
 	@scripts/setup.sh build lab

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|doors|miri|deny|sbom|dist|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -149,6 +149,22 @@ want_torch() {
     want_absent "tests of PyTorch's process group"
 }
 
+# PyTorch and Ray of PyPI, for `make torch`. PyPI has PyTorch for Linux only with CUDA, without whose libraries it is not
+# imported; Triton, which compiles kernels, is left out.
+want_stock_torch() {
+    find_absent
+    python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
+    want_absent "tests with PyTorch and Ray of PyPI"
+    local folder=${CARGO_TARGET_DIR:-target}/stock-torch packages=(torch==2.15.0 ray==2.60.0 numpy==2.4.6)
+    [ "$(cat "$folder/installed" 2>/dev/null)" = "${packages[*]}" ] && return 0
+    say "installing ${packages[*]} in $folder: gigabytes"
+    if python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${packages[@]}"; then
+        printf '%s\n' "${packages[*]}" >"$folder/installed"
+    else
+        say "warning: pip could not install them; PyTorch and Ray of PyPI go untested"
+    fi
+}
+
 # Stock wheels that can use RDMA devices, an environment for each version, and the libraries that they are linked with.
 want_doors() {
     find_absent
@@ -228,12 +244,13 @@ for group in "$@"; do
     tenants) want_tenants ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
+    stock-torch) want_stock_torch ;;
     doors) want_doors ;;
     miri) want_miri ;;
     deny) want_deny ;;
     sbom) want_sbom ;;
     dist) want_dist ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, doors, miri, deny, sbom, dist, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
     esac
 done

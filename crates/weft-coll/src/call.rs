@@ -17,17 +17,32 @@ pub enum Op {
     Max,
     /// The mean. Floats are divided by the number of ranks before they are summed, integers after, as in NCCL.
     Average,
+    /// The bitwise conjunction.
+    BitAnd,
+    /// The bitwise disjunction.
+    BitOr,
+    /// The bitwise exclusive disjunction.
+    BitXor,
 }
 
 impl Op {
     /// All reductions.
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Average];
+    pub const ALL: [Self; 8] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::Average,
+        Self::BitAnd,
+        Self::BitOr,
+        Self::BitXor,
+    ];
 
-    /// Returns the name in nccl-tests.
+    /// Returns the name, for the reductions of NCCL that in nccl-tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Average => "avg",
-            Self::Sum | Self::Product | Self::Min | Self::Max => self.reduction().name(),
+            _ => self.reduction().name(),
         }
     }
 
@@ -38,6 +53,17 @@ impl Op {
             Self::Product => Reduction::Product,
             Self::Min => Reduction::Min,
             Self::Max => Reduction::Max,
+            Self::BitAnd => Reduction::BitAnd,
+            Self::BitOr => Reduction::BitOr,
+            Self::BitXor => Reduction::BitXor,
+        }
+    }
+
+    /// Returns `true` if elements of the type can be reduced: floats have no bitwise reductions, truth values no mean.
+    pub const fn fits(self, data_type: DataType) -> bool {
+        match self {
+            Self::Average => !matches!(data_type, DataType::Bool),
+            _ => data_type.has(self.reduction()),
         }
     }
 }

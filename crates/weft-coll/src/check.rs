@@ -8,11 +8,14 @@ impl Call {
     /// # Errors
     /// Returns the first parameter that does not fit.
     pub fn check(&self, ranks: usize, bytes: usize) -> Result<(), CallError> {
-        let Self { collective, root, elements, .. } = *self;
+        let Self { collective, data_type, op, root, elements } = *self;
         if collective.has_root() && root >= ranks {
             return Err(CallError::Root { root, ranks });
         }
-        let size = self.data_type.size();
+        if collective.reduces() && !op.fits(data_type) {
+            return Err(CallError::Reduction { op, data_type });
+        }
+        let size = data_type.size();
         if elements.checked_mul(size) != Some(bytes) {
             return Err(CallError::Length { got: bytes, elements, size });
         }

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::{Call, Collective};
+use crate::{Call, Collective, DataType, Op};
 
 /// The reason for a group's failure. All calls in progress are lost and no more are accepted, because ranks
 /// would no longer agree on the calls that completed.
@@ -75,6 +75,14 @@ pub enum CallError {
         root: usize,
         /// Number of ranks of the group.
         ranks: usize,
+    },
+    /// The elements cannot be reduced in this way.
+    #[error("{} of {}: floats have no bitwise reductions, and bool has no mean", .op.name(), .data_type.name())]
+    Reduction {
+        /// The reduction.
+        op: Op,
+        /// The type of the elements.
+        data_type: DataType,
     },
     /// The length of the buffer does not match the call.
     #[error("a buffer of {got} bytes for {elements} elements of {size} bytes")]

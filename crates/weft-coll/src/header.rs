@@ -8,7 +8,7 @@ use crate::{Call, Collective, Op};
 pub const HEADER_LEN: usize = 48;
 
 /// The first bytes of a header: a name and a version, which identify messages of other programs.
-const MAGIC: [u8; 3] = *b"wc\x01";
+const MAGIC: [u8; 3] = *b"wc\x02";
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +21,17 @@ pub enum Kind {
     Assign,
     /// The sender's failure; the body is the reason.
     Abort,
+    /// The sender's oldest call has stopped (a count of 1), or goes on (0).
+    Stalled,
 }
 
-const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::Abort];
+const KINDS: [Kind; 5] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::Abort, Kind::Stalled];
 
 /// The header of a message. Integers are little-endian.
 ///
 /// | bytes | field |
 /// | --- | --- |
-/// | 0–2 | `wc` and the version, 1 |
+/// | 0–2 | `wc` and the version, 2 |
 /// | 3 | kind |
 /// | 4–6 | collective, data type, reduction: indices in their lists |
 /// | 7 | channel |
@@ -38,7 +40,7 @@ const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::Abort]
 /// | 16–23 | elements of each rank's buffer |
 /// | 24–31 | call number |
 /// | 32–39 | blocks of this channel that the sender has finished |
-/// | 40–43 | number of assigned blocks |
+/// | 40–43 | number of assigned blocks; for a report of a stop, 1 or 0 |
 /// | 44–47 | 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

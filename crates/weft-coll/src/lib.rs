@@ -11,6 +11,7 @@
 //! | assignment of blocks to channels | `group/assign.rs` |
 //! | a block's steps, sends and reductions | `group/block.rs` |
 //! | arrival and validation of messages | `group/arrive.rs` |
+//! | ranks that wait, and the one that they wait for | `group/stall.rs` |
 //! | message ↔ bytes | `header.rs` |
 //! | messages on X-RDMA channels | `lanes.rs` |
 //!

@@ -1,12 +1,12 @@
 //! Test patterns for buffers, with expected results that are computed without schedules.
 
 use half::{bf16, f16};
-use weft_plan::collective::{Content, DataType, Element};
+use weft_plan::collective::{Content, DataType, E4m3, E5m2, Element};
 
 use crate::{Call, Op};
 
 /// Returns the initial value of an element: a small whole number, chosen such that results are whole numbers
-/// that every type can represent, for up to about ten ranks.
+/// that every type can represent, for up to about ten ranks (eight if floats have 8 bits).
 pub fn value(call: &Call, ranks: usize, rank: usize, at: usize) -> i64 {
     let signed = |number: usize| i64::try_from(number).expect("a small number");
     match call.op {
@@ -15,7 +15,15 @@ pub fn value(call: &Call, ranks: usize, rank: usize, at: usize) -> i64 {
         }
         // Means of multiples of the number of ranks are whole numbers.
         Op::Average if call.collective.reduces() => signed(ranks * ((at + rank) % 2)),
-        _ => signed((at.wrapping_mul(5) + rank * 3) % 8),
+        _ => signed((at.wrapping_mul(5) + rank * 3) % limit(call.data_type)),
+    }
+}
+
+/// Returns the limit of values, such that their sums are exact.
+const fn limit(data_type: DataType) -> usize {
+    match data_type {
+        DataType::Bool | DataType::E4m3 | DataType::E5m2 => 2,
+        _ => 8,
     }
 }
 
@@ -27,6 +35,9 @@ fn reduced(call: &Call, ranks: usize, at: usize, value: impl Fn(usize, usize) ->
         Op::Min => all.min().unwrap_or(0),
         Op::Max => all.max().unwrap_or(0),
         Op::Average => all.sum::<i64>() / i64::try_from(ranks).expect("few ranks"),
+        Op::BitAnd => all.fold(-1, |a, b| a & b),
+        Op::BitOr => all.fold(0, |a, b| a | b),
+        Op::BitXor => all.fold(0, |a, b| a ^ b),
     }
 }
 
@@ -65,6 +76,10 @@ pub fn encode(data_type: DataType, value: i64, element: &mut [u8]) {
         DataType::Int8 => {
             element.copy_from_slice(&i8::try_from(value).expect("a byte").to_le_bytes());
         }
+        DataType::Int16 => element.copy_from_slice(&small.to_le_bytes()),
+        DataType::Bool => element.copy_from_slice(&[u8::from(value != 0)]),
+        DataType::E4m3 => element.copy_from_slice(&E4m3::from_f32(small.into()).to_le_bytes()),
+        DataType::E5m2 => element.copy_from_slice(&E5m2::from_f32(small.into()).to_le_bytes()),
     }
 }
 

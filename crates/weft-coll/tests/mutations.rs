@@ -8,7 +8,7 @@ use weft_units::Seed;
 fn every_header_is_parsed_or_refused() {
     let mut rng = Seed(1).child("heads", 0).rng();
     let mut good = [0; 64];
-    good[..3].copy_from_slice(b"wc\x01");
+    good[..3].copy_from_slice(b"wc\x02");
     let mut read = 0;
     for _ in 0..200_000 {
         let mut bytes = good;

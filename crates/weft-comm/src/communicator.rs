@@ -14,6 +14,7 @@ use weft_coll::{
 use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
 
+use crate::error::ranks;
 use crate::link::{HostLink, Message};
 use crate::rendezvous::{self, Member};
 use crate::shared::{Received, Shared};
@@ -22,6 +23,8 @@ use crate::{CommError, Options, secret};
 
 /// The time for which a waiting rank polls after the last event, before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(50);
+/// The time without an event after which a call counts as stopped.
+const STALL_TIME: Duration = Duration::from_millis(50);
 /// Maximum sleep of a rank that waits for shared memory, because a write to it wakes no process.
 const MAX_SHARED_SLEEP: Duration = Duration::from_micros(100);
 /// Maximum time that a leaving rank waits until the others have received its messages.
@@ -198,8 +201,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.node.now()
     }
 
-    /// Returns the rank that the oldest call waits for.
-    pub fn waits_for(&self) -> Option<usize> {
+    /// Returns the ranks that the oldest call waits for, some tens of milliseconds after it has stopped.
+    pub fn waits_for(&self) -> Vec<usize> {
         self.group.waits_for()
     }
 
@@ -230,13 +233,20 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             if until.is_some_and(|until| until <= now) {
                 return None;
             }
+            let idle = now.since(self.last_active);
             if moved {
                 self.last_active = now;
-            } else if now.since(self.last_active) < SPIN_TIME {
+            } else if idle < SPIN_TIME {
                 // The awaited rank may share this processor.
                 std::thread::yield_now();
-            } else if self.sleep(wake, until.map_or(Duration::MAX, |until| until.since(now))) {
-                return None;
+            } else {
+                if idle >= STALL_TIME {
+                    self.group.report_stall();
+                    self.advance();
+                }
+                if self.sleep(wake, until.map_or(Duration::MAX, |until| until.since(now))) {
+                    return None;
+                }
             }
         }
     }
@@ -244,8 +254,12 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Sleeps until an event. Returns `true` if `wake` is readable.
     fn sleep(&mut self, wake: Option<BorrowedFd<'_>>, left: Duration) -> bool {
         let Some(sleep) = self.node.arm() else { return false };
-        let busy = self.shared.is_some() && !self.group.is_idle();
-        let timeout = sleep.min(left).min(if busy { MAX_SHARED_SLEEP } else { Duration::MAX });
+        let longest = match (self.group.is_idle(), &self.shared) {
+            (true, _) => Duration::MAX,
+            (false, Some(_)) => MAX_SHARED_SLEEP,
+            (false, None) => STALL_TIME,
+        };
+        let timeout = sleep.min(left).min(longest);
         let mut descriptors = vec![PollFd::new(&self.node, PollFlags::IN)];
         descriptors.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
         wait(&mut descriptors, timeout);
@@ -270,8 +284,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let number = self.submit(call, buffer)?;
         loop {
             let Some(event) = self.wait(None, timeout) else {
-                let whom =
-                    self.waits_for().map_or_else(|| "nobody".into(), |rank| format!("rank {rank}"));
+                let whom = ranks(&self.waits_for());
                 let after = timeout.unwrap_or(Duration::MAX);
                 return Err(CommError::TimedOut { call: number, after, whom });
             };

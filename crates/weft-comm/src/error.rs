@@ -99,7 +99,7 @@ pub enum CommError {
         call: u64,
         /// The time waited.
         after: weft_units::Duration,
-        /// The rank that it waits for.
+        /// The ranks that it waits for.
         whom: String,
     },
 }
@@ -159,6 +159,16 @@ pub enum SharedError {
     /// A rank did not open the file in time.
     #[error("rank {0} did not open it: is it on this machine?")]
     NotOpened(usize),
+}
+
+/// Returns the names of ranks: `rank 3`, `ranks 1, 3`, or `nobody`.
+pub(crate) fn ranks(all: &[usize]) -> String {
+    let list: Vec<String> = all.iter().map(usize::to_string).collect();
+    match all {
+        [] => "nobody".into(),
+        [one] => format!("rank {one}"),
+        _ => format!("ranks {}", list.join(", ")),
+    }
 }
 
 /// Returns an error of a socket operation.

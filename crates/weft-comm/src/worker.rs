@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time;
 
@@ -13,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use weft_coll::{Call, CallError, Error};
 use weft_units::Duration;
 
-use crate::error::socket;
+use crate::error::{ranks, socket};
 use crate::{CommError, Communicator};
 
 /// A buffer that a thread may work on.
@@ -31,10 +30,15 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// The interval at which the thread publishes the rank that it waits for.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
-/// The value for no rank.
-const NO_RANK: usize = usize::MAX;
+/// The interval at which the thread publishes the ranks that it waits for, while calls are pending.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+/// The ranks that a group waits for.
+type WaitsFor = Arc<Mutex<Vec<usize>>>;
+
+/// Returns a guard of the value, even if a thread panicked while it held it.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A call with its buffer, for the thread.
 struct Request {
@@ -72,12 +76,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn lock(&self) -> MutexGuard<'_, Option<Completion>> {
-        self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn set(&self, result: Result<(), PendingError>, buffer: Option<Buffer>) {
-        *self.lock() = Some((result, buffer));
+        *lock(&self.done) = Some((result, buffer));
         self.changed.notify_all();
     }
 }
@@ -88,14 +88,14 @@ pub struct Worker {
     requests: Option<Sender<Request>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    waits_for: Arc<AtomicUsize>,
+    waits_for: WaitsFor,
 }
 
 /// A collective in progress. It holds its buffer until it is dropped.
 #[derive(Clone)]
 pub struct Pending {
     outcome: Arc<Outcome>,
-    waits_for: Arc<AtomicUsize>,
+    waits_for: WaitsFor,
 }
 
 impl fmt::Debug for Pending {
@@ -119,7 +119,7 @@ impl Worker {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = Arc::new(eventfd(0, flags).map_err(socket("an eventfd"))?);
         let (requests, queue) = channel();
-        let waits_for = Arc::new(AtomicUsize::new(NO_RANK));
+        let waits_for = WaitsFor::default();
         let (woken, published) = (Arc::clone(&wake), Arc::clone(&waits_for));
         let builder = std::thread::Builder::new().name("weft-coll".into());
         let thread = builder.spawn(move || serve(rank, &queue, &woken, &published));
@@ -158,21 +158,21 @@ impl Drop for Worker {
 impl Pending {
     /// Returns `true` if the call is done or has failed.
     pub fn is_done(&self) -> bool {
-        self.outcome.lock().is_some()
+        lock(&self.outcome.done).is_some()
     }
 
     /// Waits until the call is done. Returns `Ok` if the buffer holds the result, or the error; `None` if the time
     /// passed first.
     pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), PendingError>> {
-        let done = self.outcome.lock();
+        let done = lock(&self.outcome.done);
         let waited = self.outcome.changed.wait_timeout_while(done, timeout, |done| done.is_none());
-        let (done, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (done, _) = waited.unwrap_or_else(PoisonError::into_inner);
         done.as_ref().map(|(result, _)| result.clone())
     }
 
-    /// Returns the rank that the group has been waiting for, if any.
-    pub fn waits_for(&self) -> Option<usize> {
-        Some(self.waits_for.load(Ordering::Relaxed)).filter(|&rank| rank != NO_RANK)
+    /// Returns the ranks that the group has been waiting for: `rank 3`, `ranks 1, 3`, or `nobody`.
+    pub fn waits_for(&self) -> String {
+        ranks(&lock(&self.waits_for))
     }
 }
 
@@ -181,7 +181,7 @@ fn serve(
     mut rank: Communicator<Buffer>,
     requests: &Receiver<Request>,
     wake: &OwnedFd,
-    waits_for: &AtomicUsize,
+    waits_for: &Mutex<Vec<usize>>,
 ) {
     let mut pending: BTreeMap<u64, Arc<Outcome>> = BTreeMap::new();
     loop {
@@ -202,14 +202,15 @@ fn serve(
                 }
             }
         }
-        match rank.wait(Some(wake.as_fd()), Some(PUBLISH_INTERVAL)) {
+        let timeout = (!pending.is_empty()).then_some(PUBLISH_INTERVAL);
+        match rank.wait(Some(wake.as_fd()), timeout) {
             Some(event) => {
-                waits_for.store(NO_RANK, Ordering::Relaxed);
+                lock(waits_for).clear();
                 if let Some(outcome) = pending.remove(&event.call) {
                     outcome.set(event.result.map_err(PendingError::from), Some(event.buffer));
                 }
             }
-            None => waits_for.store(rank.waits_for().unwrap_or(NO_RANK), Ordering::Relaxed),
+            None => *lock(waits_for) = rank.waits_for(),
         }
     }
 }

@@ -29,5 +29,5 @@ for step in range(steps):
     mean = loss.detach().clone()
     dist.all_reduce(mean)
     if dist.get_rank() == 0:
-        print(f"step {step}: loss {mean.item() / dist.get_world_size():.6f}")
+        print(f"step {step}: loss {mean.item() / dist.get_world_size():.9f}")
 dist.destroy_process_group()

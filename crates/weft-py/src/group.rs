@@ -35,6 +35,8 @@ pub(crate) struct Group {
     /// The rank's address, for all ranks.
     #[pyo3(get)]
     address: String,
+    /// Number of ranks.
+    ranks: usize,
 }
 
 impl fmt::Debug for Group {
@@ -112,7 +114,7 @@ impl Group {
         let listening = py.detach(|| Communicator::listen(rank, ranks, chosen));
         let (rank, address) = listening.map_err(|error| error.raise(py))?;
         let state = Mutex::new(State::Listening(Box::new(rank)));
-        Ok(Self { state, address: address.to_string() })
+        Ok(Self { state, address: address.to_string(), ranks })
     }
 
     /// Joins the ranks that listen at these addresses.
@@ -157,6 +159,8 @@ impl Group {
             root,
             elements: buffer.len_bytes() / data_type.size(),
         };
+        let checked = call.check(self.ranks, buffer.len_bytes());
+        checked.map_err(|error| exception(py, "OptionError", &error.to_string()))?;
         let text = call.to_string();
         match &*self.state() {
             State::Joined(worker) => Ok(Work {
@@ -197,11 +201,9 @@ impl Work {
             py.check_signals()?;
             waited += SIGNAL_CHECK_INTERVAL.min(left);
             if limit.is_some_and(|limit| waited >= limit) {
-                let peer = self.pending.waits_for();
-                let peer =
-                    peer.map_or_else(String::new, |rank| format!("; it waits for rank {rank}"));
+                let (seconds, whom) = (waited.as_secs_f64(), self.pending.waits_for());
                 let text =
-                    format!("{} was not done in {} s{peer}", self.call, waited.as_secs_f64());
+                    format!("{} was not done in {seconds} s; it waits for {whom}", self.call);
                 return Err(exception(py, "Timeout", &text));
             }
         }

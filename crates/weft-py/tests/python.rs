@@ -119,25 +119,37 @@ fn a_client_in_python_uses_the_store_in_rust() {
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 /// Starts one process of a group; rank 0 listens for the others at `port`.
-fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process::Child {
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "120", SYSTEM_PYTHON]).args(words);
+fn rank_of(
+    rank: usize,
+    ranks: usize,
+    port: u16,
+    python: &Path,
+    words: &[&str],
+) -> std::process::Child {
+    let mut command = job(python, words);
     command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())]);
     command.envs([("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", port.to_string())]);
-    command.envs([("LD_LIBRARY_PATH", LIBRARY.as_os_str()), ("OMP_NUM_THREADS", "1".as_ref())]);
-    // Ranks listen at the device's address, which other hosts can reach.
-    command.env("WEFT_JOB_TOKEN", "a-token-of-this-tests-jobs");
-    let mut command = with_package(command);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     command.spawn().expect("it starts")
 }
 
+/// Returns a command that runs a program of a job, for five minutes at most.
+fn job(python: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "300"]).arg(python).args(words);
+    command.envs([("LD_LIBRARY_PATH", LIBRARY.as_os_str()), ("OMP_NUM_THREADS", "1".as_ref())]);
+    // Ranks listen at the device's address, which other hosts can reach.
+    command.env("WEFT_JOB_TOKEN", "a-token-of-this-tests-jobs");
+    with_package(command)
+}
+
 /// Returns rank 0's output, after all have ended successfully.
-fn group_of(ranks: usize, words: &[&str]) -> String {
+fn group_of(ranks: usize, python: &Path, words: &[&str]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a port").port();
     drop(listener);
-    let children: Vec<_> = (0..ranks).map(|rank| rank_of(rank, ranks, port, words)).collect();
+    let children: Vec<_> =
+        (0..ranks).map(|rank| rank_of(rank, ranks, port, python, words)).collect();
     let outputs: Vec<Output> =
         children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
     for (rank, output) in outputs.iter().enumerate() {
@@ -156,30 +168,88 @@ fn has_torch() -> bool {
     is_there
 }
 
-#[test]
-fn a_pipeline_of_pytorch_exchanges_messages_as_over_gloo() {
-    if !has_torch() {
-        return;
-    }
-    let printed = |backend| group_of(3, &["tests/python/torch_messages.py", backend]);
+/// Messages between three ranks print the same as over gloo.
+fn check_pipeline(python: &Path) {
+    let printed = |backend| group_of(3, python, &["tests/python/torch_messages.py", backend]);
     let (gloo, weft) = (printed("gloo"), printed("weft"));
     assert!(gloo.lines().count() == 4 && gloo.ends_with("all right\n"), "{gloo}");
     assert_eq!(weft, gloo);
 }
 
+/// A program that trains prints gloo's losses, to nine decimal places, which is to the bit: sums of two have one order.
+fn check_losses(python: &Path, program: &str) {
+    let source = Path::new(PACKAGE).join(program);
+    assert!(std::fs::read_to_string(source).expect("it is there").lines().count() < 50);
+    let losses = |backend| group_of(2, python, &[program, backend, "8"]);
+    let (gloo, weft) = (losses("gloo"), losses("weft"));
+    assert_eq!(gloo.lines().count(), 8, "{gloo}");
+    assert_eq!(weft, gloo, "{program}");
+}
+
+/// Every collective, type and reduction is right, and late ranks are named.
+fn check_collectives(python: &Path, reductions: &str) {
+    let printed = group_of(3, python, &["tests/python/torch_collectives.py"]);
+    assert!(printed.contains(reductions) && printed.ends_with("all right\n"), "{printed}");
+    let printed = group_of(3, python, &["tests/python/torch_waits.py"]);
+    assert!(printed.ends_with("all right\n"), "{printed}");
+}
+
+#[test]
+fn a_pipeline_of_pytorch_exchanges_messages_as_over_gloo() {
+    if has_torch() {
+        check_pipeline(Path::new(SYSTEM_PYTHON));
+    }
+}
+
 #[test]
 fn pytorch_trains_with_the_losses_of_gloo_and_all_collectives_are_correct() {
-    if !has_torch() {
-        return;
+    if has_torch() {
+        check_losses(Path::new(SYSTEM_PYTHON), "examples/ddp.py");
+        check_collectives(Path::new(SYSTEM_PYTHON), "67 reductions");
     }
-    let source = Path::new(PACKAGE).join("examples/ddp.py");
-    assert!(std::fs::read_to_string(source).expect("it is there").lines().count() < 50);
-    let losses = |backend| group_of(2, &["examples/ddp.py", backend, "8"]);
+}
+
+/// Returns the interpreter of the environment with PyTorch and Ray of PyPI.
+fn stock_python() -> PathBuf {
+    let python = built("../stock-torch/bin/python");
+    assert!(python.exists(), "{} (scripts/setup.sh stock-torch)", python.display());
+    python
+}
+
+#[test]
+#[ignore = "its wheels have gigabytes: make torch"]
+fn pytorch_of_pypi_passes_the_same_tests_and_shards_models() {
+    let python = stock_python();
+    check_pipeline(&python);
+    check_losses(&python, "examples/ddp.py");
+    check_losses(&python, "examples/fsdp.py");
+    check_collectives(&python, "77 reductions");
+}
+
+#[test]
+#[ignore = "its wheels have gigabytes: make torch"]
+fn torchrun_starts_the_ranks() {
+    let python = stock_python();
+    let losses = |backend| {
+        let words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"];
+        let words = [&words[..], &["examples/ddp.py", backend, "8"]].concat();
+        let output = job(&python, &words).output().expect("it starts");
+        assert!(output.status.success(), "{}", output_text(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
     let (gloo, weft) = (losses("gloo"), losses("weft"));
     assert_eq!(gloo.lines().count(), 8, "{gloo}");
     assert_eq!(weft, gloo);
-    let printed = group_of(3, &["tests/python/torch_collectives.py"]);
-    assert!(printed.contains("all right"), "{printed}");
+}
+
+#[test]
+#[ignore = "its wheels have gigabytes: make torch"]
+fn arrays_of_ray_move_over_weft() {
+    let output = job(&stock_python(), &["examples/ray_arrays.py", "33"]).output();
+    let output = output.expect("it starts");
+    let printed = output_text(&output);
+    // 33 MiB and fifteen numbers.
+    assert!(output.status.success() && printed.matches("34603128 bytes").count() == 3, "{printed}");
 }
 
 #[test]

@@ -48,6 +48,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         *done = (*done).max(header.done);
         match header.kind {
             Kind::Progress => false,
+            Kind::Stalled => {
+                self.on_stalled(from, header);
+                false
+            }
             Kind::Abort => {
                 let why = text.unwrap_or_default();
                 self.fail(Error::GivenUp { by: from, why });

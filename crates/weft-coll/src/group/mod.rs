@@ -11,7 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use weft_plan::collective::{Schedule, Step, Windows};
+use weft_plan::collective::{Schedule, Windows};
 use weft_units::Instant;
 
 use crate::algorithm::{Algorithm, Key, blocks};
@@ -22,6 +22,7 @@ mod arrive;
 mod assign;
 mod block;
 mod control;
+mod stall;
 
 pub use weft_plan::collective::Channel;
 
@@ -106,6 +107,8 @@ pub struct Group<B, M> {
     share: Share,
     /// The measured rates of the channels in recent long calls.
     rates: assign::Rates,
+    /// The call for which this rank has reported that it waits.
+    stalled: Option<u64>,
     now: Instant,
 }
 
@@ -157,6 +160,8 @@ struct Peer {
     gone: bool,
     /// Number of its messages that wait for their step.
     waiting: usize,
+    /// The call for which it has reported that it waits.
+    stalled: Option<u64>,
     /// Control messages to send to it, in order.
     notices: VecDeque<(Header, String)>,
 }
@@ -213,6 +218,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             failed: None,
             share: Share::default(),
             rates: assign::Rates::default(),
+            stalled: None,
             now: Instant::default(),
         }
     }
@@ -303,17 +309,6 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.failed.as_ref()
     }
 
-    /// Returns the rank that the first unfinished block waits for, if it waits.
-    pub fn waits_for(&self) -> Option<usize> {
-        let blocks = self.channels.iter().flat_map(|state| &state.running);
-        let first = blocks.min_by_key(|block| (block.call, block.block))?;
-        match self.active_call(first.call)?.schedule.steps[self.rank].get(first.at)? {
-            Step::Receive { from, .. } | Step::Reduce { from, .. } => Some(*from),
-            Step::Send { to, .. } => Some(*to),
-            Step::Copy { .. } => None,
-        }
-    }
-
     /// Returns the number of blocks that each channel carried.
     pub const fn share(&self) -> Share {
         self.share
@@ -399,6 +394,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         {
             let active = self.calls.pop_front().expect("the front was checked");
             self.update_rates(&active);
+            self.end_stall();
             self.past.push_back(active.call);
             if self.past.len() > MAX_PAST_CALLS {
                 self.past.pop_front();

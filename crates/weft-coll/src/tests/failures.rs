@@ -270,3 +270,43 @@ fn no_schedule_has_more_messages_of_a_block_between_two_ranks_than_the_maximum()
         }
     }
 }
+
+#[test]
+fn ranks_that_wait_name_the_ranks_without_a_report() {
+    for (seed, missing) in [(1, alloc::vec![2]), (2, alloc::vec![0]), (3, alloc::vec![1, 3])] {
+        let mut memory = Memory::new(&config(5), seed);
+        let there: Vec<usize> = (0..5).filter(|rank| !missing.contains(rank)).collect();
+        for &rank in &there {
+            memory.submit(rank, Call::barrier(), Vec::new());
+        }
+        memory.run_until_idle();
+        there.iter().for_each(|&rank| memory.groups[rank].report_stall());
+        memory.run_until_idle();
+        for &rank in &there {
+            assert_eq!(memory.groups[rank].waits_for(), missing, "seed {seed}, rank {rank}");
+        }
+        // The report is taken back with the call.
+        missing.iter().for_each(|&rank| {
+            memory.submit(rank, Call::barrier(), Vec::new());
+        });
+        memory.run_until_idle();
+        memory.submit(0, sum(20_000), alloc::vec![0; 80_000]);
+        memory.run_until_idle();
+        memory.groups[0].report_stall();
+        assert_eq!(memory.groups[0].waits_for(), [1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn reductions_that_a_type_does_not_have_are_refused() {
+    let mut memory = Memory::new(&config(2), 1);
+    for (data_type, op) in [(DataType::Fp32, Op::BitXor), (DataType::Bool, Op::Average)] {
+        let call = Call { data_type, op, ..sum(4) };
+        let refused = memory.groups[0].submit(call, alloc::vec![0; call.bytes()]);
+        let message = refused.expect_err("there is no such reduction").to_string();
+        assert!(message.contains(op.name()) && message.contains(data_type.name()), "{message}");
+        // A collective that does not reduce does not mind.
+        let call = Call { collective: Collective::Broadcast, ..call };
+        memory.submit(0, call, alloc::vec![0; call.bytes()]);
+    }
+}

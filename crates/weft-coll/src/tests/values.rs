@@ -16,7 +16,8 @@ fn element(data_type: DataType, value: i64) -> Vec<u8> {
 
 /// Returns every rank's values for a call, such that each result is a whole number that every type can represent.
 pub(super) fn values(call: &Call, ranks: usize, rng: &mut Rng) -> Vec<Vec<i64>> {
-    let limit = if call.op == Op::Product { 2 } else { 8 };
+    let few = matches!(call.data_type, DataType::Bool | DataType::E4m3 | DataType::E5m2);
+    let limit = if call.op == Op::Product || few { 2 } else { 8 };
     let draw = |rng: &mut Rng| -> i64 {
         let value = i64::try_from(rng.below(limit)).expect("small");
         // Means of multiples are whole numbers, even for one rank's part.
@@ -47,11 +48,6 @@ pub(super) fn call(ranks: usize, limit: usize, rng: &mut Rng) -> Call {
     let elements = rng.index(limit) / parts * parts;
     let elements = if collective == Collective::Barrier { 0 } else { elements };
     let data_type = DataType::ALL[rng.index(DataType::ALL.len())];
-    Call {
-        collective,
-        data_type,
-        op: Op::ALL[rng.index(Op::ALL.len())],
-        root: rng.index(ranks),
-        elements,
-    }
+    let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| op.fits(data_type)).collect();
+    Call { collective, data_type, op: ops[rng.index(ops.len())], root: rng.index(ranks), elements }
 }

@@ -1,19 +1,22 @@
 //! Compares all-reduce with gloo and Open MPI on the same fabric: four hosts, four paths between any two, a rate limit
-//! on every link; healthy, with 1 % loss on the links of one spine, and with a path that fails.
+//! on every link; healthy, with 1 % loss on the links of one spine or of all, and with a path that fails. Then on one
+//! host, where Weft uses shared memory.
 //!
 //! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [HOST [SPINE [MTU [TABLE]]]]]`: the rates of hosts' and of
-//! spines' links in Mb/s, bytes of a packet, one table only (`healthy`, `lossy` or `dying`). By default the four
-//! spines together carry a host's full rate, as in a fabric without oversubscription. Needs root, Debian's
-//! python3-torch and openmpi-bin.
+//! spines' links in Mb/s, 0 for no limit, bytes of a packet, one table only (`healthy`, `lossy`, `all-lossy`, `dying` or
+//! `one-host`). By default the four spines together carry a host's full rate, as in a fabric without oversubscription.
+//! Needs root, Debian's python3-torch and openmpi-bin.
 #![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
+use weft_comm::{
+    Call, Channels, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token,
+};
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
 use weft_testkit::{figure_row, json};
 use weft_units::{BitRate, Duration};
@@ -29,6 +32,8 @@ const SIZES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 const RUN_TIMEOUT: &str = "45";
 /// The environment variable with the rank's number, for the processes that this one starts.
 const RANK: &str = "RIVALS_RANK";
+/// The same, with the carrier of their messages.
+const CHANNELS: &str = "RIVALS_CHANNELS";
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -38,8 +43,8 @@ fn main() -> Outcome<()> {
     let number = |place: usize, default| words.get(place).map_or(Ok(default), |word| word.parse());
     let (rounds, host): (u64, u64) = (number(0, 3)?, number(1, 200)?);
     let (spine, mtu) = (number(2, host / SPINES as u64)?, number(3, 9000)?);
-    let rate = |mbits: u64| BitRate::bps(mbits * 1_000_000).ok_or("a rate is not zero");
-    let bench = Bench::new(rounds, rate(host)?, rate(spine)?, mtu.try_into()?)?;
+    let rate = |mbits: u64| BitRate::bps(mbits * 1_000_000);
+    let bench = Bench::new(rounds, rate(host), rate(spine), mtu.try_into()?)?;
     println!(
         "{RANKS} hosts of {host} Mb/s, {SPINES} spines with links of {spine} Mb/s, MTU {mtu}; all_reduce of floats, \
          {rounds} rounds; busbw MB/s (wrong elements)"
@@ -47,7 +52,9 @@ fn main() -> Outcome<()> {
     for (condition, name, what) in [
         (Condition::Healthy, "healthy", ""),
         (Condition::Lossy, "lossy", ": 1 % loss on the links of one spine"),
+        (Condition::AllLossy, "all-lossy", ": 1 % loss on every link of every spine"),
         (Condition::Dying, "dying", ": a path dies after the first size"),
+        (Condition::OneHost, "one-host", ": no fabric between the ranks"),
     ] {
         if words.get(4).is_none_or(|only| only == name) {
             bench.table(condition, &format!("{name}{what}"))?;
@@ -60,7 +67,9 @@ fn main() -> Outcome<()> {
 enum Condition {
     Healthy,
     Lossy,
+    AllLossy,
     Dying,
+    OneHost,
 }
 
 /// A program's result at one size.
@@ -84,8 +93,8 @@ fn record(columns: &[Vec<Cell>]) {
 
 struct Bench {
     rounds: u64,
-    host: BitRate,
-    spine: BitRate,
+    host: Option<BitRate>,
+    spine: Option<BitRate>,
     mtu: u16,
     library: PathBuf,
     mpi: PathBuf,
@@ -94,7 +103,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(rounds: u64, host: BitRate, spine: BitRate, mtu: u16) -> Outcome<Self> {
+    fn new(rounds: u64, host: Option<BitRate>, spine: Option<BitRate>, mtu: u16) -> Outcome<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let (mpi, shell) = (folder.join("rivals-mpi"), folder.join("rivals-rsh"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/rivals/all_reduce.c");
@@ -114,9 +123,12 @@ impl Bench {
         println!("\n{what}\n{:>10}{:>18}{:>18}{:>18}", "bytes", "weft", "gloo", "Open MPI");
         let mut columns = Vec::new();
         for start in [Self::weft, Self::gloo, Self::open_mpi] {
-            let mut lab = self.lab(condition)?;
-            let children = start(self, &lab)?;
-            columns.push(self.run(children, &mut lab, condition)?);
+            let mut lab = match condition {
+                Condition::OneHost => None,
+                _ => Some(self.lab(condition)?),
+            };
+            let children = start(self, lab.as_ref())?;
+            columns.push(self.run(children, lab.as_mut(), condition)?);
         }
         if condition == Condition::Healthy {
             record(&columns);
@@ -139,11 +151,17 @@ impl Bench {
         let mut lab = Lab::up(&spec)?;
         let names: Vec<String> = lab.fabric().links.iter().map(|link| link.name.clone()).collect();
         for name in names {
-            let lossy = condition == Condition::Lossy && name.ends_with("-s1");
+            let lossy = match condition {
+                Condition::Lossy => name.ends_with("-s1"),
+                Condition::AllLossy => name.contains("-s"),
+                _ => false,
+            };
             let loss = if lossy { "1%".parse()? } else { Default::default() };
             let rate = if name.contains("-s") { self.spine } else { self.host };
-            let limited = Impairment { rate: Some(rate), loss, ..Impairment::default() };
-            lab.impair(&name, Direction::Both, &limited)?;
+            if lossy || rate.is_some() {
+                let limited = Impairment { rate, loss, ..Impairment::default() };
+                lab.impair(&name, Direction::Both, &limited)?;
+            }
         }
         Ok(lab)
     }
@@ -152,7 +170,7 @@ impl Bench {
     fn run(
         &self,
         mut children: Vec<Child>,
-        lab: &mut Lab,
+        mut lab: Option<&mut Lab>,
         condition: Condition,
     ) -> Outcome<Vec<Cell>> {
         let out = children[0].stdout.take().ok_or("piped")?;
@@ -167,7 +185,10 @@ impl Bench {
             };
             let busbw = size / seconds * 1.5 / 1e6;
             cells.push(Cell { busbw, wrong: wrong.into() });
-            if cells.len() == 1 && condition == Condition::Dying {
+            if cells.len() == 1
+                && condition == Condition::Dying
+                && let Some(lab) = &mut lab
+            {
                 lab.set_black_hole("l0-s2", true)?;
             }
         }
@@ -179,7 +200,7 @@ impl Bench {
     }
 
     fn spawn(
-        lab: &Lab,
+        lab: Option<&Lab>,
         rank: usize,
         program: &Path,
         command: impl FnOnce(&mut Command),
@@ -189,40 +210,61 @@ impl Bench {
         command(&mut child);
         let out = if rank == 0 { Stdio::piped() } else { Stdio::null() };
         child.stdout(out).stderr(Stdio::null());
-        Ok(lab.spawn(&format!("h{rank}"), &mut child)?)
+        Ok(match lab {
+            Some(lab) => lab.spawn(&format!("h{rank}"), &mut child)?,
+            None => child.spawn()?,
+        })
     }
 
-    fn weft(&self, lab: &Lab) -> Outcome<Vec<Child>> {
-        let at = SocketAddr::from((lab.fabric().address(0), 7000));
+    /// Returns the address of rank 0's host.
+    fn first(lab: Option<&Lab>) -> Ipv4Addr {
+        lab.map_or(Ipv4Addr::LOCALHOST, |lab| lab.fabric().address(0))
+    }
+
+    fn weft(&self, lab: Option<&Lab>) -> Outcome<Vec<Child>> {
+        let at = SocketAddr::from((Self::first(lab), 7000));
         let own = std::env::current_exe()?;
         let start = |rank: usize| {
             Self::spawn(lab, rank, &own, |command| {
                 command.arg(at.to_string()).args(self.words());
                 command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
                 command.env(TOKEN_VARIABLE, self.token.reveal());
-                command.env("WEFT_LINE_RATE", self.host.to_string());
+                if let Some(rate) = self.host {
+                    command.env("WEFT_LINE_RATE", rate.to_string());
+                }
                 command.env("WEFT_MTU", self.mtu.to_string());
+                let channels = if lab.is_some() { Channels::Net } else { Channels::Shm };
+                command.env(CHANNELS, channels.name());
             })
         };
         (0..RANKS).map(start).collect()
     }
 
-    fn gloo(&self, lab: &Lab) -> Outcome<Vec<Child>> {
+    fn gloo(&self, lab: Option<&Lab>) -> Outcome<Vec<Child>> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/rivals/all_reduce.py");
-        let master = lab.fabric().address(0).to_string();
+        let master = Self::first(lab).to_string();
+        let interface = if lab.is_some() { "eth0" } else { "lo" };
         let start = |rank: usize| {
             Self::spawn(lab, rank, Path::new("/usr/bin/python3"), |command| {
                 command.arg(script).args(self.words());
                 command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", RANKS.to_string())]);
                 command.envs([("MASTER_ADDR", master.as_str()), ("MASTER_PORT", "29500")]);
                 // The address that gloo finds by the host's name belongs to another host.
-                command.envs([("GLOO_SOCKET_IFNAME", "eth0"), ("OMP_NUM_THREADS", "1")]);
+                command.envs([("GLOO_SOCKET_IFNAME", interface), ("OMP_NUM_THREADS", "1")]);
             })
         };
         (0..RANKS).map(start).collect()
     }
 
-    fn open_mpi(&self, lab: &Lab) -> Outcome<Vec<Child>> {
+    fn open_mpi(&self, lab: Option<&Lab>) -> Outcome<Vec<Child>> {
+        let Some(lab) = lab else {
+            let start = |command: &mut Command| {
+                command.args(["--allow-run-as-root", "--oversubscribe", "-np", "4"]);
+                command.args(["--mca", "mpi_yield_when_idle", "1"]);
+                command.arg(&self.mpi).args(self.words());
+            };
+            return Ok(vec![Self::spawn(None, 0, Path::new("mpirun"), start)?]);
+        };
         let prefix = format!("weft-{}.h", lab.name());
         let hosts: Vec<String> =
             (0..RANKS).map(|host| lab.fabric().address(host).to_string()).collect();
@@ -236,7 +278,7 @@ impl Bench {
         std::fs::write(&self.shell, script)?;
         let made = Command::new("chmod").arg("+x").arg(&self.shell).status()?;
         assert!(made.success(), "chmod");
-        let child = Self::spawn(lab, 0, Path::new("mpirun"), |command| {
+        let child = Self::spawn(Some(lab), 0, Path::new("mpirun"), |command| {
             command.args(["--allow-run-as-root", "--host", &hosts.join(","), "-np", "4"]);
             command.arg("--mca").arg("plm_rsh_agent").arg(&self.shell);
             for (name, value) in [
@@ -256,7 +298,8 @@ impl Bench {
 
 /// Runs a rank of Weft.
 fn run_rank(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()> {
-    let options = Options { lanes: 1, ..Options::default() };
+    let channels = std::env::var(CHANNELS)?.parse()?;
+    let options = Options { lanes: 1, channels, ..Options::default() };
     let mut group = Communicator::join(at, rank, RANKS, options)?;
     let timeout = Some(Duration::from_secs(60));
     for word in sizes {

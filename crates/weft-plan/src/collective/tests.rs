@@ -31,7 +31,10 @@ fn bytes(data_type: DataType, value: u64) -> Vec<u8> {
         DataType::Int32 => i32::from(whole).to_le_bytes().to_vec(),
         DataType::Int64 => i64::from(whole).to_le_bytes().to_vec(),
         DataType::U8 | DataType::Int8 => alloc::vec![whole],
+        DataType::Int16 => i16::from(whole).to_le_bytes().to_vec(),
         DataType::Fp64 => f64::from(whole).to_le_bytes().to_vec(),
+        DataType::Bool => alloc::vec![u8::from(whole != 0)],
+        DataType::E4m3 | DataType::E5m2 => unreachable!("sums are not exact"),
     }
 }
 
@@ -59,7 +62,10 @@ fn cases() -> impl Iterator<Item = Case> {
         let ranks = 1 + rng.index(17);
         // Buffers may be empty or have fewer elements than ranks.
         let elements = if rng.chance(1, 4) { rng.index(20) } else { rng.index(2_000) };
-        let data_type = DataType::ALL[rng.index(DataType::ALL.len())];
+        let inexact = [DataType::E4m3, DataType::E5m2];
+        let exact: Vec<_> =
+            DataType::ALL.into_iter().filter(|known| !inexact.contains(known)).collect();
+        let data_type = exact[rng.index(exact.len())];
         // Sums of 17 numbers stay below 2^7, so they are exact in int8 and bf16.
         let values = (0..ranks).map(|_| values(elements, 8, &mut rng)).collect();
         Case { ranks, elements, values, data_type, rng }
@@ -269,6 +275,31 @@ fn reductions_are_those_of_their_type() {
     assert_eq!(reduce(DataType::Int32, Reduction::Min, &word(-5), &word(3)), word(-5));
     assert_eq!(reduce(DataType::U8, Reduction::Max, &[200, 3], &[100, 4]), [200, 4]);
     assert_eq!(reduce(DataType::Int8, Reduction::Min, &[0xff, 3], &[1, 4]), [0xff, 3]);
+    assert_eq!(reduce(DataType::Int16, Reduction::Sum, &[0xff, 0x7f], &[1, 0]), [0, 0x80]);
+    assert_eq!(reduce(DataType::U8, Reduction::BitXor, &[0b1100], &[0b1010]), [0b0110]);
+    assert_eq!(reduce(DataType::Int32, Reduction::BitAnd, &word(-2), &word(7)), word(6));
+    assert_eq!(reduce(DataType::Int64, Reduction::BitOr, &[1; 8], &[2; 8]), [3; 8]);
+    // E4M3's 1.125 and 16 have no sum of their own; 448 is the largest number.
+    assert_eq!(reduce(DataType::E4m3, Reduction::Sum, &[0x39, 0x7e], &[0x58, 0x7e]), [0x59, 0x7f]);
+    assert_eq!(
+        reduce(DataType::E5m2, Reduction::Product, &[0x3e, 0x7b], &[0xbe, 0x7b]),
+        [0xc0, 0x7c]
+    );
+    for (reduction, want) in [
+        (Reduction::Sum, [0, 1, 1]),
+        (Reduction::Product, [0, 0, 1]),
+        (Reduction::Min, [0, 0, 1]),
+        (Reduction::Max, [0, 1, 1]),
+        (Reduction::BitAnd, [0, 0, 1]),
+        (Reduction::BitOr, [0, 1, 1]),
+        (Reduction::BitXor, [0, 1, 0]),
+    ] {
+        assert_eq!(
+            reduce(DataType::Bool, reduction, &[0, 2, 1], &[0, 0, 4]),
+            want,
+            "{reduction:?}"
+        );
+    }
     let long = |value: f64| value.to_le_bytes();
     // 2^53 is the last whole number before gaps in binary64.
     assert_eq!(

@@ -14,20 +14,15 @@ WEFT_JOB_TOKEN or from the file that WEFT_JOB_TOKEN_FILE names (`weft adm token 
 import atexit
 import collections
 import os
-import queue
-import threading
-import time
 import weakref
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.futures import Future
 
+from ._torch_pair import Pair
+from ._torch_work import Completer, Work
 from ._weft import Group
-from .errors import Timeout
-
-_Work = getattr(dist, "Work", None) or dist._Work
 
 _TYPES = {
     torch.float32: "float",
@@ -36,19 +31,41 @@ _TYPES = {
     torch.float64: "double",
     torch.int32: "int32",
     torch.int64: "int64",
+    torch.int16: "int16",
     torch.uint8: "uint8",
     torch.int8: "int8",
+    torch.bool: "bool",
 }
-# The number of the latest works that are kept alive: C++ may wait for them after Python has dropped them.
+# torch 2 has floats of eight bits.
+for _name, _kind in (("float8_e4m3fn", "f8e4m3"), ("float8_e5m2", "f8e5m2")):
+    if hasattr(torch, _name):
+        _TYPES[getattr(torch, _name)] = _kind
+_OPS = {
+    "SUM": "sum",
+    "PRODUCT": "prod",
+    "MIN": "min",
+    "MAX": "max",
+    "AVG": "avg",
+    "BAND": "band",
+    "BOR": "bor",
+    "BXOR": "bxor",
+}
+# The number of the latest works that are kept alive: C++ of old versions waits for them after Python has dropped them.
 _MAX_KEPT_WORKS = 1024
-_OPS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 
 
-def _op(op):
+def _op(op, flats):
+    """Returns the name of a reduction. The factor of a PREMUL_SUM is applied to the tensors."""
     for name, ours in _OPS.items():
         if op == getattr(dist.ReduceOp, name, None):
             return ours
-    raise ValueError(f"weft reduces by {', '.join(_OPS)}, not by {op}")
+    # torch 2 tells the factor.
+    premul = hasattr(dist.ReduceOp, "PREMUL_SUM") and op == dist.ReduceOp.PREMUL_SUM
+    if premul and (state := op.__getstate__()):
+        for flat in flats:
+            flat.mul_(state[1])
+        return "sum"
+    raise ValueError(f"weft reduces by {', '.join(_OPS)} and PREMUL_SUM, not by {op}")
 
 
 def _type(tensor):
@@ -61,7 +78,11 @@ def _type(tensor):
 
 def _flat(tensor):
     if tensor.device.type != "cpu" or tensor.is_sparse:
-        raise ValueError(f"weft takes dense tensors of the processor, not {tensor.layout} on {tensor.device}")
+        kind = "sparse" if tensor.is_sparse else tensor.device
+        raise ValueError(
+            f"weft takes dense tensors of the CPU, not {kind} ones: copy it with .cpu(), or use the backend nccl with "
+            "Weft's net plugin"
+        )
     return tensor.detach().reshape(-1)
 
 
@@ -77,159 +98,6 @@ def _put_back(tensors, flats):
             tensor.copy_(flat.view(tensor.shape))
 
 
-class Work(_Work):
-    """A collective or a message in progress."""
-
-    def __init__(self, works, results, finish, timeout):
-        super().__init__()
-        self._works, self._results, self._finish = works, results, finish
-        self._timeout, self._lock = timeout, threading.Lock()
-        self._future = Future()
-
-    def _complete(self, timeout=None):
-        """Waits for the work and stores its results, once. Returns the results."""
-        with self._lock:
-            if self._future.done():
-                return self._future.value()
-            try:
-                for work in self._works:
-                    work.wait(timeout or self._timeout)
-                if self._finish:
-                    with torch.no_grad():
-                        self._finish()
-            except Exception as error:
-                self._future.set_exception(error)
-                raise
-            finally:
-                self._works, self._finish = [], None
-            self._future.set_result(self._results)
-            return self._results
-
-    def is_completed(self):
-        return self._future.done() or all(work.is_done() for work in list(self._works))
-
-    def is_success(self):
-        return self._future.done() and self.exception() is None
-
-    def exception(self):
-        try:
-            self._complete()
-        except Exception as error:
-            return error
-        return None
-
-    def wait(self, timeout=timedelta(0)):
-        self._complete(timeout.total_seconds() or None)
-        return True
-
-    def synchronize(self):
-        self.wait()
-
-    def result(self):
-        return self._complete()
-
-    def get_future(self):
-        return self._future
-
-    getFuture = get_future
-
-
-class _Message:
-    """A message that waits until its two ranks are connected, and then for its transfer."""
-
-    def __init__(self, memory, what):
-        self.memory, self._what = memory, what
-        self._begun, self._work, self._error = threading.Event(), None, None
-
-    def begin(self, submit):
-        try:
-            self._work = submit(self.memory)
-        except Exception as error:
-            self._error = error
-        self._begun.set()
-
-    def is_done(self):
-        return self._begun.is_set() and (self._work is None or self._work.is_done())
-
-    def wait(self, timeout):
-        deadline = time.monotonic() + timeout
-        if not self._begun.wait(timeout):
-            raise Timeout(f"{self._what}: the other rank did not post it in {timeout} s")
-        if self._error:
-            raise self._error
-        self._work.wait(max(0.0, deadline - time.monotonic()))
-
-
-class _Pair:
-    """Messages of one tag from one rank to another, in order.
-
-    They are broadcasts in a group of the two ranks, which connect at the first message, as NCCL's ranks do. A separate
-    thread connects to the other rank and completes futures: a message that the other rank has not posted yet blocks
-    nothing else.
-    """
-
-    def __init__(self, store, name, end, options):
-        self._store, self._name, self._end, self._options = store, name, end, options
-        self._lock, self._group, self._error, self._waiting = threading.Lock(), None, None, []
-        self.works = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def post(self, memory):
-        message = _Message(memory, self._name)
-        with self._lock:
-            if self._group or self._error:
-                message.begin(self._submit)
-            else:
-                self._waiting.append(message)
-        return message
-
-    def leave(self):
-        with self._lock:
-            if self._group:
-                self._group.leave()
-
-    def _submit(self, memory):
-        if self._error:
-            raise self._error
-        return self._group.submit("broadcast", memory, "uint8", "sum", 0)
-
-    def _run(self):
-        try:
-            found = self._connect()
-        except Exception as error:
-            found = error
-        with self._lock:
-            self._group, self._error = (None, found) if isinstance(found, Exception) else (found, None)
-            for message in self._waiting:
-                message.begin(self._submit)
-            self._waiting = []
-        _complete_all(self.works)
-
-    def _connect(self):
-        group = Group(self._end, 2, self._options)
-        keys = [f"{self._name}/{end}" for end in range(2)]
-        self._store.set(keys[self._end], group.address)
-        self._store.add(keys[self._end] + "/there", 1)
-        # A store serves one call at a time, so a call must not block until another thread has stored a value.
-        pause = 0.001
-        while not self._store.add(keys[1 - self._end] + "/there", 0):
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        group.connect([self._store.get(key).decode() for key in keys])
-        return group
-
-
-def _complete_all(works):
-    while True:
-        work = works.get()
-        try:
-            work._complete()
-        except Exception:
-            # The caller of `wait` receives the exception.
-            pass
-        del work
-
-
 class ProcessGroup(dist.ProcessGroup):
     """Ranks that perform collectives over Weft."""
 
@@ -239,29 +107,33 @@ class ProcessGroup(dist.ProcessGroup):
         words = os.environ.get("WEFT_COLL", "").split()
         self._options = dict(word.split("=", 1) for word in words)
         self._store, self._pairs = store, {}
+        self._group_name = self._group_text = ""
         self._group = Group(rank, size, self._options)
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
-        # C++ keeps only its own half of a Work and waits for Python's half, even when the work is done: keep the
-        # latest ones.
         self._kept = collections.deque(maxlen=_MAX_KEPT_WORKS)
-        # A thread finishes works in order, so that futures complete while Python computes.
-        self._queue = queue.SimpleQueue()
-        threading.Thread(target=_complete_all, args=(self._queue,), daemon=True).start()
+        # The works between the start and the end of coalescing.
+        self._coalesced = None
+        self._completer = Completer()
+        self._queue = self._completer.works
+        weakref.finalize(self, self._queue.put, None)
         _groups.add(self)
 
-    def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
-        works = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
-        return self._track(Work(works, results, finish, self._timeout), self._queue)
+    def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0, opts=None):
+        parts = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
+        timeout = getattr(opts, "timeout", timedelta(0)).total_seconds()
+        work = Work(parts, results, finish, timeout if timeout > 0 else self._timeout)
+        return self._track(work, self._queue)
 
     def _track(self, work, works):
         self._kept.append(work)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
         works.put(work)
         return work
 
-    def _in_place(self, collective, tensors, **how):
-        """Submits a collective on the tensors, or on copies of those that are not contiguous."""
-        flats = [_flat(tensor) for tensor in tensors]
+    def _in_place(self, collective, tensors, flats, **how):
+        """Submits a collective on flat tensors, which are the tensors or copies of those that are not contiguous."""
         return self._submit(collective, flats, tensors, lambda: _put_back(tensors, flats), **how)
 
     def getBackendName(self):
@@ -276,15 +148,40 @@ class ProcessGroup(dist.ProcessGroup):
     def size(self):
         return self._size
 
-    def allreduce(self, tensors, opts=None):
-        op = _op(opts.reduceOp if opts else dist.ReduceOp.SUM)
-        return self._in_place("all_reduce", tensors, kind=_type(tensors[0]), op=op)
+    getRank, getSize = rank, size
 
-    def allreduce_coalesced(self, tensors, opts=None):
-        return self.allreduce(tensors, opts)
+    # torch 2 asks a group for the backend of a device: this group is its own, and names no devices, for which torch would
+    # look up backends where it is written in C++.
+    supports_coalescing = supports_splitting = False
+
+    def _get_backend(self, device):
+        return self
+
+    def supports_tensor_alloc(self, device):
+        return False
+
+    def setGroupName(self, name):
+        self._group_name = name
+
+    def getGroupName(self):
+        return self._group_name
+
+    def setGroupDesc(self, text):
+        self._group_text = text
+
+    def getGroupDesc(self):
+        return self._group_text
+
+    def allreduce(self, tensors, opts=None):
+        flats = [_flat(tensor) for tensor in tensors]
+        op = _op(opts.reduceOp if opts else dist.ReduceOp.SUM, flats)
+        return self._in_place("all_reduce", tensors, flats, kind=_type(tensors[0]), op=op, opts=opts)
+
+    allreduce_coalesced = allreduce
 
     def broadcast(self, tensors, opts):
-        return self._in_place("broadcast", tensors, root=opts.rootRank)
+        flats = [_flat(tensor) for tensor in tensors]
+        return self._in_place("broadcast", tensors, flats, root=opts.rootRank, opts=opts)
 
     def reduce(self, tensors, opts):
         [tensor] = tensors
@@ -294,12 +191,13 @@ class ProcessGroup(dist.ProcessGroup):
             if self._rank == opts.rootRank:
                 tensor.copy_(flat.view(tensor.shape))
 
-        how = {"kind": _type(tensor), "op": _op(opts.reduceOp), "root": opts.rootRank}
-        return self._submit("reduce", [flat], tensors, finish, **how)
+        how = {"kind": _type(tensor), "op": _op(opts.reduceOp, [flat]), "root": opts.rootRank}
+        return self._submit("reduce", [flat], tensors, finish, opts=opts, **how)
 
-    def _own_chunk(self, tensor):
+    def _own_chunk(self, tensor, flat=None):
         """Returns memory for a tensor of each rank, with this rank's tensor in its place."""
-        flat = torch.empty(self._size * tensor.numel(), dtype=tensor.dtype)
+        if flat is None:
+            flat = torch.empty(self._size * tensor.numel(), dtype=tensor.dtype)
         flat.view(self._size, -1)[self._rank] = _flat(tensor)
         return flat
 
@@ -309,26 +207,45 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs, inputs, opts=None):
         flat = self._own_chunk(inputs[0])
-        return self._submit("all_gather", [flat], outputs, lambda: self._put_chunks(flat, outputs[0]))
+        finish = lambda: self._put_chunks(flat, outputs[0])  # noqa: E731
+        return self._submit("all_gather", [flat], outputs, finish, opts=opts)
 
-    def _allgather_base(self, output, tensor, opts=None):
-        flat = self._own_chunk(tensor)
-        return self._submit("all_gather", [flat], [output], lambda: output.copy_(flat.view(output.shape)))
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        # A contiguous output receives in place; this rank's tensor may be its part already.
+        flats = [_flat(output) for output in outputs]
+        for tensor, flat in zip(inputs, flats):
+            self._own_chunk(tensor, flat)
+        return self._in_place("all_gather", outputs, flats, opts=opts)
 
-    def _scatter(self, collective, flat, output, **how):
+    def all_gather_single(self, output, tensor, opts=None):
+        return self.all_gather_single_coalesced([output], [tensor], opts)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def _scatter(self, collective, flats, outputs, **how):
         def finish():
-            output.copy_(flat.chunk(self._size)[self._rank].view(output.shape))
+            for flat, output in zip(flats, outputs):
+                output.copy_(flat.chunk(self._size)[self._rank].view(output.shape))
 
-        return self._submit(collective, [flat], [output], finish, **how)
+        return self._submit(collective, flats, outputs, finish, **how)
+
+    def _reduce_scatter(self, outputs, flats, opts):
+        how = {"kind": _type(flats[0]), "op": _op(opts.reduceOp, flats), "opts": opts}
+        return self._scatter("reduce_scatter", flats, outputs, **how)
 
     def reduce_scatter(self, outputs, inputs, opts):
-        flat = torch.cat([_flat(tensor) for tensor in inputs[0]])
-        how = {"kind": _type(flat), "op": _op(opts.reduceOp)}
-        return self._scatter("reduce_scatter", flat, outputs[0], **how)
+        flats = [torch.cat([_flat(tensor) for tensor in tensors]) for tensors in inputs]
+        return self._reduce_scatter(outputs, flats, opts)
 
-    def _reduce_scatter_base(self, output, tensor, opts):
-        how = {"kind": _type(tensor), "op": _op(opts.reduceOp)}
-        return self._scatter("reduce_scatter", _flat(tensor).clone(), output, **how)
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        return self._reduce_scatter(outputs, [_flat(tensor).clone() for tensor in inputs], opts)
+
+    def reduce_scatter_single(self, output, tensor, opts):
+        return self.reduce_scatter_single_coalesced([output], [tensor], opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def gather(self, outputs, inputs, opts):
         flat = self._own_chunk(inputs[0])
@@ -337,7 +254,7 @@ class ProcessGroup(dist.ProcessGroup):
             if self._rank == opts.rootRank:
                 self._put_chunks(flat, outputs[0])
 
-        return self._submit("gather", [flat], outputs, finish, root=opts.rootRank)
+        return self._submit("gather", [flat], outputs, finish, root=opts.rootRank, opts=opts)
 
     def scatter(self, outputs, inputs, opts):
         [output] = outputs
@@ -345,12 +262,12 @@ class ProcessGroup(dist.ProcessGroup):
             flat = torch.cat([_flat(tensor) for tensor in inputs[0]])
         else:
             flat = torch.empty(self._size * output.numel(), dtype=output.dtype)
-        return self._scatter("scatter", flat, output, root=opts.rootRank)
+        return self._scatter("scatter", [flat], outputs, root=opts.rootRank, opts=opts)
 
     def alltoall(self, outputs, inputs, opts=None):
         """Exchanges tensors, which may differ in length: all are padded to the longest of any rank."""
         longest = torch.tensor([max(tensor.numel() for tensor in [*inputs, *outputs])])
-        self._in_place("all_reduce", [longest], kind="int64", op="max").wait()
+        self._submit("all_reduce", [longest], [], kind="int64", op="max", opts=opts).wait()
         flat = torch.zeros((2, self._size, int(longest)), dtype=inputs[0].dtype)
         for place, tensor in zip(flat[0], inputs):
             place[: tensor.numel()] = _flat(tensor)
@@ -359,15 +276,27 @@ class ProcessGroup(dist.ProcessGroup):
             for output, got in zip(outputs, flat[1]):
                 output.copy_(got[: output.numel()].view(output.shape))
 
-        return self._submit("alltoall", [flat.view(-1)], outputs, finish)
+        return self._submit("alltoall", [flat.view(-1)], outputs, finish, opts=opts)
 
-    def alltoall_base(self, output, tensor, output_splits, input_splits, opts=None):
-        outputs = output.split(output_splits or len(output) // self._size)
-        inputs = tensor.split(input_splits or len(tensor) // self._size)
-        return self.alltoall(list(outputs), list(inputs))
+    def all_to_all_single(self, output, tensor, output_splits, input_splits, opts=None):
+        if output_splits or input_splits:
+            outputs = output.split(output_splits or len(output) // self._size)
+            inputs = tensor.split(input_splits or len(tensor) // self._size)
+            return self.alltoall(list(outputs), list(inputs), opts)
+        count = tensor.numel()
+        flat = torch.empty(2 * count, dtype=tensor.dtype)
+        flat[:count] = _flat(tensor)
+        finish = lambda: output.copy_(flat[count:].view(output.shape))  # noqa: E731
+        return self._submit("alltoall", [flat], [output], finish, opts=opts)
+
+    alltoall_base = all_to_all_single
 
     def barrier(self, opts=None):
-        return self._submit("barrier", [torch.empty(0, dtype=torch.uint8)], [])
+        return self._submit("barrier", [torch.empty(0, dtype=torch.uint8)], [], opts=opts)
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """Waits for all ranks. Raises `Timeout` with the missing ranks, all of them whatever `wait_all_ranks` is."""
+        self.barrier().wait(timeout or timedelta(seconds=self._timeout))
 
     def _message(self, tensors, ends, tag):
         sender, receiver = ends
@@ -376,7 +305,7 @@ class ProcessGroup(dist.ProcessGroup):
         if (ends, tag) not in self._pairs:
             name = f"weft/message/{sender}>{receiver}/{tag}"
             end = ends.index(self._rank)
-            self._pairs[ends, tag] = _Pair(self._store, name, end, self._options)
+            self._pairs[ends, tag] = Pair(self._store, name, end, self._options)
         pair = self._pairs[ends, tag]
         flats = [_flat(tensor) for tensor in tensors]
         messages = [pair.post(_memory(flat)) for flat in flats]
@@ -392,10 +321,22 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors, tag=0):
         raise NotImplementedError("weft needs the source rank: recv(tensor, src=...)")
 
+    def start_coalescing(self, device=None):
+        self._coalesced = []
+
+    def end_coalescing(self, device=None):
+        works, self._coalesced = self._coalesced, None
+        return Work(works, [], None, self._timeout)
+
+    _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
+
     def leave(self):
         for pair in self._pairs.values():
             pair.leave()
         self._group.leave()
+        self._completer.end()
+
+    abort = shutdown = leave
 
 
 _groups = weakref.WeakSet()
