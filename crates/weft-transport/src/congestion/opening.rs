@@ -20,8 +20,9 @@ const MIN_FIRST_WINDOW: u32 = 14_600;
 const FULL_WINDOW: (u32, u32) = (3, 2);
 const SLOW_START_END: u32 = 2;
 
-/// A window that doubles in each round trip without marks and without a queue, and grows by a packet in one without marks,
-/// because the control need not have a smaller one; `u32::MAX` once slow start has ended.
+/// A window that doubles in each round trip without marks and without a queue. Where `first_window` bounds it, because
+/// the network is not known, it grows by a packet in a round trip with a queue and without marks. `u32::MAX` once slow
+/// start has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     window: u32,
@@ -31,6 +32,8 @@ pub(crate) struct Opening {
     min_rtt: Duration,
     queue_target: Duration,
     packet: u32,
+    /// `true` if the network's rate is not known, so that the window may be far below what it carries.
+    is_guess: bool,
 }
 
 impl Opening {
@@ -57,6 +60,7 @@ impl Opening {
             min_rtt: Duration::MAX,
             queue_target: config.queue_target,
             packet,
+            is_guess: bound != u32::MAX,
         }
     }
 
@@ -86,7 +90,8 @@ impl Opening {
         let more = match delayed {
             // An incast marks. It would overflow as it grows under a control of rates, which has no other window.
             _ if ack.marked_packets > 0 => 0,
-            true => self.one_packet_a_round(ack),
+            true if self.is_guess => self.one_packet_a_round(ack),
+            true => 0,
             false => ack.acked_bytes,
         };
         self.window = self.window.saturating_add(more);
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn clean_round_trips_double_it_until_it_ends_and_a_queue_without_marks_adds_a_packet() {
-        let mut opening = Opening::new(&config(), 4);
+        let mut opening = Opening::new(&TransportConfig { first_window: 160_000, ..config() }, 4);
         let mut round = |marked, micros| {
             let rtt = Some(Duration::from_micros(micros));
             let packets = (opening.window().min(1_000_000) / 1000).max(1);
@@ -158,8 +163,9 @@ mod tests {
 
     #[test]
     fn a_queue_below_half_of_the_target_does_not_end_slow_start() {
-        let queue_target = Duration::from_micros(100);
-        let mut opening = Opening::new(&TransportConfig { queue_target, ..config() }, 4);
+        let (first_window, queue_target) = (160_000, Duration::from_micros(100));
+        let config = TransportConfig { first_window, queue_target, ..config() };
+        let mut opening = Opening::new(&config, 4);
         let mut round = |micros| {
             let rtt = Some(Duration::from_micros(micros));
             opening.on_ack(&AckSample { rtt, ..AckSample::of_packets(10, 1000) });

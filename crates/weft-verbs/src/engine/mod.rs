@@ -305,7 +305,7 @@ mod tests {
             transport(std::slice::from_ref(&address), None, &settings)
         };
         let default = set(&[]);
-        assert_eq!((default.policy, default.paths), (path::Kind::RttGroups, 128));
+        assert_eq!((default.policy, default.paths), (path::Kind::ShortestQueue, 128));
         let stellar = set(&[("profile", "stellar")]);
         assert_eq!((stellar.policy, stellar.paths), (path::Kind::Oblivious, 128));
         let rto = stellar.retransmission.rto_min;
