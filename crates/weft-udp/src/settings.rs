@@ -61,7 +61,7 @@ impl BaseProfile {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Ethernet => {
-                "for real packets on an Ethernet of 1500 bytes: bursts over 16 paths, one window for all, RTO 4 ms"
+                "for real packets on an Ethernet of 1500 bytes: bursts over the best paths, one window for all, RTO 4 ms"
             }
             Self::Single => "likewise on one path, as the fabric's hash chooses it",
             Self::Published(profile) => profile.about(),

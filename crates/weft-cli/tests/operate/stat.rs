@@ -175,10 +175,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
         table.contains("up").then_some(table)
     });
     assert!(table.contains(&lab.fabric().address(0).to_string()), "{table}");
-    assert!(
-        table.contains("ethernet (shortest-queue, ") && table.contains(", 8 paths)"),
-        "{table}"
-    );
+    assert!(table.contains("ethernet (rtt-groups, ") && table.contains(", 8 paths)"), "{table}");
 
     // The monitor has the paths too, and keeps them for a while.
     let monitor = Monitor::serve(&folder, &[]);
