@@ -270,6 +270,8 @@ impl TransportSettings {
     /// depend on its headers and bursts. `paths` applies if neither the settings nor the profile has a number, as in
     /// [`BaseProfile::config`].
     pub fn config(&self, paths: u16) -> TransportConfig {
+        // The policy of `ethernet` depends on the number.
+        let paths = self.paths.unwrap_or(paths);
         let base = self.profile.unwrap_or_default().config(paths);
         let Retransmission { rto_min, rto_max, .. } = base.retransmission;
         let rto_min = self.rto.unwrap_or(rto_min);
@@ -437,6 +439,8 @@ mod tests {
     fn settings_replace_the_profiles_values() {
         let mut settings = TransportSettings::default();
         assert_eq!(settings.config(4), ethernet(4));
+        let many = TransportSettings { paths: Some(128), ..settings };
+        assert_eq!(many.config(4), ethernet(128));
         for (key, value) in [("profile", "stellar"), ("paths", "16"), ("rto", "10ms")] {
             settings.set(key, value).unwrap();
         }
