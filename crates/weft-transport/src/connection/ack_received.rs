@@ -137,9 +137,10 @@ impl Connection {
 
     /// Arms the congestion timer for the controllers' next deadline, or for the next grant of credit.
     pub(crate) fn arm_congestion(&mut self) {
-        if let Some(at) = self.sender.as_deref().and_then(|sender| sender.controllers.timer()) {
-            let granted_at = self.credits.as_deref().and_then(Credits::grant_at);
-            self.timers.arm(Timer::Congestion, granted_at.map_or(at, |grant| grant.min(at)));
+        let controlled_at = self.sender.as_deref().and_then(|sender| sender.controllers.timer());
+        let granted_at = self.credits.as_deref().and_then(Credits::grant_at);
+        if let Some(at) = controlled_at.into_iter().chain(granted_at).min() {
+            self.timers.arm(Timer::Congestion, at);
         }
     }
 }

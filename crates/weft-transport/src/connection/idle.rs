@@ -95,6 +95,8 @@ impl Connection {
             {
                 self.timers.disarm(timer);
             }
+            // The receiving half may owe credit.
+            self.arm_congestion();
         }
     }
 

@@ -96,6 +96,21 @@ fn nscc_with_credits() -> TransportConfig {
 }
 
 #[test]
+fn a_receiver_that_no_longer_sends_grants_to_the_end() {
+    let slow = TransportConfig {
+        line_rate: BitRate::bps(10_000_000).expect("not zero"),
+        base_rtt: Duration::from_millis(10),
+        ..config()
+    };
+    let (mut pair, ids) = Pair::joined(&slow);
+    // It sends once and releases its sending half after 100 ms, in the middle of 300 ms of grants.
+    pair.submit(1, ids[1], 1, 1000);
+    pair.submit(0, ids[0], 2, 375_000);
+    pair.run_until(Duration::from_millis(600), |pair| pair.acked_tokens(0) == [2]);
+    assert_eq!(pair.acked_tokens(1), [1]);
+}
+
+#[test]
 fn connections_share_the_receivers_port_in_turns() {
     let mut pair = Pair::new(&config());
     let mut join = || {
