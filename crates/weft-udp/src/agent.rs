@@ -78,9 +78,9 @@ impl AgentConfig {
         self
     }
 
-    /// Returns a transport configuration for real packets on an Ethernet with an MTU of 1500 bytes. Bursts of 44
+    /// Returns a transport configuration for real packets on an Ethernet with an MTU of 1500 bytes. Bursts of up to 44
     /// packets, as many as one system call carries, take one path (`docs/design/agent-sockets.md` gives the cost of
-    /// shorter bursts). The window and the RTO suit a host with a scheduler, whose round trips vary by milliseconds.
+    /// shorter bursts): of more than 16 paths the one with the shortest queue, of fewer the best 4 in turn. The window and the RTO suit a host with a scheduler, whose round trips vary by milliseconds.
     pub fn ethernet(paths: u16) -> TransportConfig {
         ethernet(paths)
     }

@@ -87,14 +87,12 @@ impl Opening {
         let empty = if measured { self.base_rtt.max(self.min_rtt) } else { self.base_rtt };
         let queue = empty.max(self.queue_target / 2);
         let delayed = delay.is_some_and(|delay| delay > empty + queue);
-        let more = match delayed {
-            // An incast marks. It would overflow as it grows under a control of rates, which has no other window.
-            _ if ack.marked_packets > 0 => 0,
-            true if self.is_guess => self.one_packet_a_round(ack),
-            true => 0,
-            false => ack.acked_bytes,
-        };
-        self.window = self.window.saturating_add(more);
+        // An incast marks, and a control of rates has no other window there.
+        if ack.marked_packets == 0 && !delayed {
+            self.window = self.window.saturating_add(ack.acked_bytes);
+        } else if ack.marked_packets == 0 && self.is_guess {
+            self.window = self.window.saturating_add(self.one_packet_a_round(ack));
+        }
         if self.window >= self.end {
             self.window = u32::MAX;
         }

@@ -53,7 +53,8 @@ impl Policy {
         }
     }
 
-    /// Returns the delay of the path, longer after losses; a path that was never measured has the configured delay.
+    /// Returns the path's round trip, at least that of the empty network, in units of 1/[`PACKETS_PER_DELAY`] ns; longer after
+    /// losses.
     #[inline]
     fn delay(&self, path: PathId, paths: &Paths) -> u64 {
         let delay = paths.rtt(path).map_or(0, |rtt| rtt.as_nanos()).max(self.base_rtt_ns);
@@ -61,10 +62,9 @@ impl Policy {
         delay * (PACKETS_PER_DELAY + owed)
     }
 
-    /// Returns the queue that a packet would meet on the path, itself included. Only comparisons use it.
+    /// Returns the queue of the path with one packet more, for comparisons.
     #[inline]
     fn queue(&self, path: PathId, paths: &Paths) -> u64 {
-        // 2^32 bytes, 2^32 ns and 2^9 exceed 64 bits by far more than any path holds.
         u64::from(paths.in_flight(path) + paths.mtu).saturating_mul(self.delay(path, paths))
     }
 
@@ -81,7 +81,7 @@ impl Policy {
         shortest.or_else(|| self.used.iter().copied().find(is_open))
     }
 
-    /// Draws paths for use until there are enough: those that are up, as far as there are any.
+    /// Adds paths that are up, from a random one on, until enough are in use.
     #[cold]
     fn fill(&mut self, paths: &Paths, rng: &mut Rng) {
         let start = paths.draw(rng).0;
