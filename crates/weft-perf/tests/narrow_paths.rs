@@ -8,37 +8,55 @@ use weft_sim::{Scenario, run};
 use weft_udp::AgentConfig;
 use weft_units::Seed;
 
-/// The microseconds that 100 MB of packets of 1,440 bytes, with 78 of headers, occupy four paths of 200 Mb/s.
-const FOUR_PATHS: f64 = 100e6 * 8.0 / 800.0 * 1518.0 / 1440.0;
+/// The rate of a path in the scenario, Mb/s.
+const RATE: u32 = 200;
 
-fn scenario() -> Scenario {
+/// Returns the scenario with paths of this rate, Mb/s.
+fn scenario(rate: u32) -> Scenario {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let text = std::fs::read_to_string(folder.join("narrow-paths.toml")).unwrap();
+    let text = text.replace("[\"200Mbps\"]", &format!("[\"{rate}Mbps\"]"));
     Scenario::parse(&text, &folder).unwrap()
 }
 
-/// Returns the duration of the transfer with other settings of the transport, microseconds.
-fn duration(others: Table) -> f64 {
-    let mut scenario = scenario();
+/// Returns the part of four paths of this rate, Mb/s, that the transfer of 100 MB has with other settings of the
+/// transport; packets have 78 bytes of headers.
+fn share(rate: u32, others: Table) -> f64 {
+    let mut scenario = scenario(rate);
     scenario.transport.overrides.extend(others);
+    let topology = scenario.build_topology().unwrap();
+    let mtu = f64::from(scenario.transport.resolve(&topology).unwrap().mtu);
     let report = run(&scenario, Seed(1)).unwrap();
     assert!(report.finished);
-    report.workloads[0].flows.fct_us.max
+    let at_all_paths = 100e6 * 8.0 / f64::from(4 * rate) * (mtu + 78.0) / mtu;
+    at_all_paths / report.workloads[0].flows.fct_us.max
 }
 
 #[test]
 fn the_scenario_has_the_default_transport() {
-    let scenario = scenario();
+    let scenario = scenario(RATE);
     let transport = scenario.transport.resolve(&scenario.build_topology().unwrap()).unwrap();
     assert_eq!(transport, AgentConfig::ethernet(128));
 }
 
 #[test]
 fn a_connection_fills_paths_that_are_slower_than_the_hosts_link() {
-    let default = duration(Table::new());
-    assert!(default < FOUR_PATHS / 0.93, "{default} us of {FOUR_PATHS}");
+    let default = share(RATE, Table::new());
+    assert!(default > 0.93, "{default}");
     // BIFROST's best four ports by round trip are those of one or two paths.
-    let best = duration(toml::toml! { policy = "rtt-groups"
-    top_k = 4 });
-    assert!(best > 1.3 * default, "{best} us, by default {default}");
+    let best = share(
+        RATE,
+        toml::toml! { policy = "rtt-groups"
+        top_k = 4 },
+    );
+    assert!(default > 1.3 * best, "{best}, by default {default}");
+}
+
+/// A unit of eight packets occupies such a path for longer than the queue's target: the other paths run empty.
+#[test]
+fn units_are_short_where_a_packet_takes_long() {
+    let slower = share(50, Table::new());
+    assert!(slower > 0.8, "paths of 50 Mb/s: {slower}");
+    let longer = share(RATE, toml::toml! { mtu = 8896 });
+    assert!(longer > 0.85, "packets of 9,000 bytes: {longer}");
 }

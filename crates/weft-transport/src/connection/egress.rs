@@ -26,7 +26,7 @@ const MAX_UNIT_TIME: Duration = Duration::from_micros(100);
 
 /// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
 /// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
-const MIN_SPRAY_UNIT: u16 = 8;
+const MIN_SPRAY_UNIT: u16 = 2;
 
 /// A packet selected for sending.
 pub(crate) struct Picked {
