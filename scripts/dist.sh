@@ -33,9 +33,11 @@ lay_out() {
     place "$release/xrdma/lib/libxrdma.so.1" lib/libxrdma.so.1
     strip --strip-unneeded "$prefix/lib/libxrdma.so.1"
     place "$release/weft-nccl-check" bin/weft-nccl-check 755
-    place "$release/nccl/libnccl-net-weft.so" lib/libnccl-net-weft.so
+    for library in libnccl-net-weft.so libnccl-tuner-weft.so; do
+        place "$release/nccl/$library" "lib/$library"
+        strip --strip-unneeded "$prefix/lib/$library"
+    done
     strip "$prefix/bin/weft-nccl-check"
-    strip --strip-unneeded "$prefix/lib/libnccl-net-weft.so"
     ln -s libxrdma.so.1 "$prefix/lib/libxrdma.so"
     place "$release/xrdma/lib/pkgconfig/xrdma.pc" lib/pkgconfig/xrdma.pc
     place "$release/xrdma/include/xrdma.h" include/xrdma.h

@@ -1,6 +1,8 @@
 //! The structures of NCCL's net plugin interface, versions 6 to 12 (NCCL 2.18 to 2.32), with their C names. A plugin exports
 //! one [`ncclNet_v12_t`] or an earlier form as the symbol `ncclNetPlugin_v12`, and NCCL takes the highest version that it knows.
 //!
+//! [`tuner`] has those of the tuner plugin interface.
+//!
 //! Each version has a file; what several versions have in common is in `calls.rs` and `properties.rs`. A null function
 //! pointer is `None`. `tests/layout.rs` compares sizes and offsets with constants from a C compiler.
 //!
@@ -23,6 +25,7 @@ use core::ffi::{CStr, c_char, c_int, c_ulong};
 
 mod calls;
 mod properties;
+pub mod tuner;
 mod v10;
 mod v11;
 mod v12;
@@ -110,12 +113,13 @@ pub mod level {
     pub const TRACE: c_int = 5;
 }
 
-/// The subsystems of NCCL's log that concern a net plugin.
+/// The subsystems of NCCL's log that concern net and tuner plugins.
 pub mod subsystem {
     use core::ffi::c_ulong;
 
     pub const INIT: c_ulong = 0x1;
     pub const NET: c_ulong = 0x10;
+    pub const TUNING: c_ulong = 0x40;
 }
 
 /// NCCL's logger: level, subsystems, file, line, and a format of printf with its arguments.

@@ -1,4 +1,4 @@
-//! Sizes and offsets, bytes, as gcc 12 gives them to the structures of NCCL 2.30.7's headers (`net_v6.h` to `net_v12.h`) on a 64-bit host.
+//! Sizes and offsets, bytes, as gcc 12 gives them to the structures of NCCL 2.30.7's headers (`net_v6.h` to `net_v12.h`, `tuner_v2.h` to `tuner_v5.h`) on a 64-bit host.
 
 use core::mem::offset_of;
 
@@ -64,4 +64,27 @@ fn the_structures_of_properties_have_nccl_s_sizes_and_offsets() {
         offset_of!(ncclNetProperties_v12_t, planeId),
     ];
     assert_eq!(offsets, [36, 44, 52, 28, 32, 32, 64, 88, 104, 64, 104, 112, 120, 124, 126]);
+}
+
+#[test]
+fn the_structures_of_tuners_have_nccl_s_sizes_and_offsets() {
+    use weft_nccl_abi::tuner::*;
+    let sizes = [
+        size_of::<ncclTuner_v2_t>(),
+        size_of::<ncclTuner_v3_t>(),
+        size_of::<ncclTuner_v4_t>(),
+        size_of::<ncclTuner_v5_t>(),
+        size_of::<ncclNvlDomainInfo_v5_t>(),
+        size_of::<ncclTunerConstants_v5_t>(),
+    ];
+    assert_eq!(sizes, [32, 32, 32, 32, 12, 1152]);
+    let offsets = [
+        offset_of!(ncclTuner_v2_t, getCollInfo),
+        offset_of!(ncclTuner_v5_t, finalize),
+        offset_of!(ncclTunerConstants_v5_t, hwLatencies),
+        offset_of!(ncclTunerConstants_v5_t, llMaxBws),
+        offset_of!(ncclTunerConstants_v5_t, perChMaxTreeBws),
+        offset_of!(ncclTunerConstants_v5_t, perChMaxNVLSTreeBws),
+    ];
+    assert_eq!(offsets, [16, 24, 168, 672, 960, 1056]);
 }

@@ -1,4 +1,4 @@
-//! `weft-nccl-check PLUGIN`: checks an NCCL net plugin without NCCL and without a GPU. It loads the library as NCCL does and makes
+//! `weft-nccl-check PLUGIN`: checks an NCCL net plugin, or with `--tuner` a tuner plugin, without NCCL and without a GPU. It loads the library as NCCL does and makes
 //! NCCL's calls in NCCL's order, through the structure of each version of the interface that the plugin exports. Two ranks, as
 //! threads or as processes, exchange handles and messages. It prints a line for each check.
 
@@ -12,6 +12,7 @@ mod processes;
 mod rank;
 mod run;
 mod transfer;
+mod tuner;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +58,10 @@ struct Args {
     /// The device, by its number in the plugin.
     #[arg(long, default_value_t = 0)]
     device: i32,
+    /// Check a tuner plugin in the place of a net plugin, for a communicator of this size; prints what NCCL would choose for
+    /// all-reduces by size.
+    #[arg(long, value_name = "RANKS/SERVERS", conflicts_with_all = ["interfaces", "only", "hosts"])]
+    tuner: Option<tuner::Communicator>,
     /// Show the plugin's log.
     #[arg(long)]
     log: bool,
@@ -116,6 +121,9 @@ fn run(args: &Args) -> Result<bool> {
         return Ok(true);
     }
     logger::set_shown(args.log);
+    if let Some(communicator) = args.tuner {
+        return tuner::run(args, communicator);
+    }
     if let Some(rank) = args.rank {
         return processes::run_rank(args, rank);
     }

@@ -68,9 +68,18 @@ impl Library {
     }
 
     fn symbol<T>(&self, version: u8) -> Option<*const T> {
-        let name = symbol(version).to_bytes_with_nul();
-        // SAFETY: the symbol is a structure of the version's type.
-        unsafe { self.library.get::<*const T>(name) }
+        self.address(symbol(version)).map(<*const c_void>::cast)
+    }
+
+    /// Returns `true` if the plugin exports this symbol.
+    pub(crate) fn has(&self, name: &CStr) -> bool {
+        self.address(name).is_some()
+    }
+
+    /// Returns the address of a symbol, if the plugin exports it.
+    pub(crate) fn address(&self, name: &CStr) -> Option<*const c_void> {
+        // SAFETY: an address of any type is asked for, and not used as that type here.
+        unsafe { self.library.get::<*const c_void>(name.to_bytes_with_nul()) }
             .ok()
             .map(|symbol| symbol.into_raw().cast_const().cast())
     }

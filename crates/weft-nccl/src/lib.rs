@@ -14,4 +14,5 @@ mod interfaces;
 mod log;
 mod meet;
 mod plugin;
+mod tuner;
 mod verbs;

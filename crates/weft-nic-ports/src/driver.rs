@@ -1,23 +1,20 @@
 //! The drivers of NICs whose libraries set the source port of a queue pair.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_void};
 use std::fs;
 use std::path::Path;
 
-use weft_verbs_abi::ibv_qp;
+use weft_verbs_abi::{BNXT_SOURCE_PORT, MLX5_SOURCE_PORT, SetSourcePort, SourcePortFunction};
 
 weft_units::registry! {
     /// A kernel driver.
     pub(crate) enum Driver: "driver" {
         /// NVIDIA ConnectX and BlueField. `mlx5dv_modify_qp_udp_sport(3)`: the queue pair must be ready to send.
         Mlx5 => "mlx5_core";
-        /// Broadcom. Its library has another name with each version of rdma-core's provider interface.
+        /// Broadcom.
         Bnxt => "bnxt_en";
     }
 }
-
-/// Sets the UDP source port of a queue pair; returns zero or an error number.
-pub(crate) type SetPort = unsafe extern "C" fn(*mut ibv_qp, u16) -> c_int;
 
 /// The variable that names the driver instead of sysfs.
 const VARIABLE: &str = "WEFT_NIC_DRIVER";
@@ -45,33 +42,30 @@ impl Driver {
     ///
     /// # Errors
     /// A message: no library has it.
-    pub(crate) fn set_port(self) -> Result<SetPort, String> {
-        let (libraries, function) = self.function();
+    pub(crate) fn set_port(self) -> Result<SetSourcePort, String> {
+        let SourcePortFunction { libraries, name, .. } = self.function();
         let mut reason = String::new();
         for library in libraries {
             // SAFETY: both names are C strings; a driver's library has no other effect when it is loaded.
             let found = unsafe {
                 let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
-                if library.is_null() { library } else { libc::dlsym(library, function.as_ptr()) }
+                if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
             };
             if !found.is_null() {
                 // SAFETY: the libraries' headers declare the function with this type.
-                return Ok(unsafe { core::mem::transmute::<*mut c_void, SetPort>(found) });
+                return Ok(unsafe { core::mem::transmute::<*mut c_void, SetSourcePort>(found) });
             }
             // SAFETY: the last call has failed, so the message is a C string, which is copied at once.
             reason = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
         }
-        Err(format!("no {}: {reason}", function.to_string_lossy()))
+        Err(format!("no {}: {reason}", name.to_string_lossy()))
     }
 
-    /// Returns the libraries that may have the function, and its name.
-    const fn function(self) -> (&'static [&'static CStr], &'static CStr) {
+    /// Returns the name of the function, and the libraries that may have it.
+    const fn function(self) -> SourcePortFunction {
         match self {
-            Self::Mlx5 => (&[c"libmlx5.so.1"], c"mlx5dv_modify_qp_udp_sport"),
-            Self::Bnxt => (
-                &[c"libbnxt_re.so", c"libbnxt_re-rdmav59.so", c"libbnxt_re-rdmav34.so"],
-                c"bnxt_re_dv_modify_qp_udp_sport",
-            ),
+            Self::Mlx5 => MLX5_SOURCE_PORT,
+            Self::Bnxt => BNXT_SOURCE_PORT,
         }
     }
 }

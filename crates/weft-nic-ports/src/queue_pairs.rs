@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use weft_plan::output::read_port_csv;
-use weft_verbs_abi::{ibv_gid, ibv_qp, ibv_qp_attr, qp_attr_mask, qp_state};
+use weft_verbs_abi::{SetSourcePort, ibv_gid, ibv_qp, ibv_qp_attr, qp_attr_mask, qp_state};
 
 use crate::assignments::Assignments;
-use crate::driver::{Driver, SetPort};
+use crate::driver::Driver;
 use crate::ibverbs::Ibverbs;
 use crate::report;
 
@@ -23,7 +23,7 @@ struct QueuePairs {
     /// The ports of queue pairs that are not ready to send yet, by address in memory.
     waiting: BTreeMap<usize, u16>,
     /// The functions that set ports, by device.
-    functions: BTreeMap<String, Result<SetPort, String>>,
+    functions: BTreeMap<String, Result<SetSourcePort, String>>,
 }
 
 /// Notes a state that a queue pair has reached, and sets its port once it is ready to send.

@@ -9,7 +9,7 @@
 //! * [`collective`] writes collectives as schedules, which a transport performs.
 //! * [`traffic`] lists the queue pairs of a collective, and [`output`] writes plans in the formats of NCCL,
 //!   Open MPI and NICs.
-//! * [`stacks`] has the settings by which other programs take ports.
+//! * [`stacks`] has the settings by which other programs take ports, and [`tuner`] the algorithms that NCCL's tuners answer.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -59,5 +59,6 @@ pub mod stacks;
 #[cfg(test)]
 mod testing;
 pub mod traffic;
+pub mod tuner;
 
 pub use cluster::Cluster;

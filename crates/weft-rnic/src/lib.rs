@@ -202,7 +202,7 @@ pub use memory::{
     DoorbellSpace, GuestSpace, Held, MapError, Mapped, Meaning, Memory, Owner, PAGE_BYTES,
     PayloadLost, Pinning, Place, Pvdma, RegionRequest, Right, WindowKind,
 };
-pub use queue_pair::{Attributes, QueuePairRequest, Service, State};
+pub use queue_pair::{Attributes, Marking, QueuePairRequest, Service, State};
 pub use weft_transport::Arrival;
 pub use weft_wire::{AtomicKind, AtomicOperation};
 pub use work::{Data, Datagram, Operation, ReceiveRequest, Remote, SendRequest, Sge};

@@ -23,12 +23,14 @@ mod attributes;
 mod context;
 mod device;
 mod objects;
+mod source_port;
 mod work;
 
 pub use attributes::*;
 pub use context::*;
 pub use device::*;
 pub use objects::*;
+pub use source_port::*;
 pub use work::*;
 
 /// A 64-bit value in network byte order.

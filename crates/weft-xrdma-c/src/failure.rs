@@ -137,6 +137,8 @@ fn of_verbs(error: &VerbsLibraryError) -> c_int {
     match error {
         VerbsLibraryError::NoAddress { .. } => libc::EADDRNOTAVAIL,
         VerbsLibraryError::Failed { error, .. } => of_io(error),
+        VerbsLibraryError::Variable { .. } => libc::EINVAL,
+        VerbsLibraryError::SourcePorts { .. } => libc::EOPNOTSUPP,
         _ => libc::ENODEV,
     }
 }

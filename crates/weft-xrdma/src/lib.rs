@@ -46,7 +46,7 @@ mod memory;
 mod node;
 mod options;
 
-pub use device::{DeviceOptions, IbVerbs};
+pub use device::{DeviceOptions, IbVerbs, PacketLabels};
 pub use lending::Lending;
 pub use library::VerbsLibraryError;
 pub use memory::Pages;

@@ -1,8 +1,9 @@
 //! `libibverbs.so.1`, loaded on first use: a program on TCP only, or one that only prints its help, does not need it.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::Library;
+use weft_msg::ConfigError;
 
 use weft_verbs_abi::*;
 
@@ -40,6 +41,25 @@ pub enum VerbsLibraryError {
         /// The requested address as part of the message; empty if none was requested.
         of: String,
     },
+    /// No library sets source ports on the device.
+    #[error(
+        "source_ports: {device} cannot have them ({reason}); a flow_label sets one for all channels"
+    )]
+    SourcePorts {
+        /// The device.
+        device: String,
+        /// The reason.
+        reason: String,
+    },
+    /// An environment variable is invalid.
+    #[error("{name}: {error}")]
+    Variable {
+        /// The variable.
+        name: &'static str,
+        /// The reason.
+        #[source]
+        error: ConfigError,
+    },
     /// A call failed.
     #[error("{call}: {error}")]
     Failed {
@@ -60,7 +80,7 @@ macro_rules! functions {
         #[derive(Debug)]
         pub(crate) struct Verbs {
             $(pub(crate) $name: $signature,)+
-            _library: Library,
+            library: Library,
         }
 
         impl Verbs {
@@ -77,12 +97,20 @@ macro_rules! functions {
                         $($name: *library
                             .get::<$signature>(concat!(stringify!($name), "\0").as_bytes())
                             .map_err(|_| VerbsLibraryError::Incomplete { name: stringify!($name) })?,)+
-                        _library: library,
+                        library,
                     })
                 }
             }
         }
     };
+}
+
+impl Verbs {
+    /// Returns a function that rdma-core's library lacks and Weft's may have: the NICs' libraries have it.
+    pub(crate) fn optional(&self, name: &CStr) -> Option<SetSourcePort> {
+        // SAFETY: every library that has a function of this name has it with this type.
+        unsafe { self.library.get::<SetSourcePort>(name.to_bytes_with_nul()) }.ok().map(|set| *set)
+    }
 }
 
 type List = *mut *mut ibv_device;

@@ -5,14 +5,15 @@ use std::str::FromStr;
 use weft_msg::{Config, ConfigError};
 use weft_units::unknown_name;
 
-use crate::{Options, Pages};
+use crate::{Options, PacketLabels, Pages};
 
 /// The options that are not parameters of a context.
 const NODE_OPTIONS: [&str; 6] = ["device", "address", "pages", "streams", "spin", "show"];
 
 impl Options {
     /// Sets an option: `device`, `address`, `pages` (anonymous, huge or malloc), `streams` (true or false), `spin`
-    /// (a time), `show` (the record's name, or off), or a parameter of [`Config`].
+    /// (a time), `show` (the record's name, or off), `traffic_class`, `sl`, `flow_label` or `source_ports` (see
+    /// [`PacketLabels`]), or a parameter of [`Config`].
     ///
     /// # Errors
     /// There is no such option, or its value is invalid.
@@ -42,6 +43,7 @@ impl Options {
             }
             "show" if value == "off" => self.show.off = true,
             "show" => self.show.name = Some(value.into()),
+            _ if self.device.labels.set(name, value)? => {}
             _ => {
                 return self
                     .config
@@ -58,7 +60,8 @@ fn with_node_options(name: &str, error: ConfigError) -> ConfigError {
     let ConfigError::Unknown(_) = error else { return error };
     let parameters = Config::default().parameters();
     let parameters = parameters.iter().map(|parameter| parameter.name);
-    let known: Vec<_> = NODE_OPTIONS.into_iter().chain(parameters).collect();
+    let own = NODE_OPTIONS.into_iter().chain(PacketLabels::NAMES);
+    let known: Vec<_> = own.chain(parameters).collect();
     ConfigError::Unknown(unknown_name("option", name, &known))
 }
 
@@ -88,8 +91,7 @@ mod tests {
 
     #[test]
     fn options_are_parsed_from_words() {
-        let text =
-            "device=weft0 address=10.0.0.1 pages=huge\n streams=true spin=10us show=mine depth=64";
+        let text = "device=weft0 address=10.0.0.1 pages=huge\n streams=true spin=10us show=mine depth=64 sl=4";
         let options: Options = text.parse().unwrap();
         assert_eq!(options.device.device.as_deref(), Some("weft0"));
         assert_eq!(options.device.address, Some([10, 0, 0, 1].into()));
@@ -99,6 +101,7 @@ mod tests {
         assert!("show=off".parse::<Options>().unwrap().show.off);
         assert_eq!(options.spin, Some(Duration::from_micros(10)));
         assert_eq!(options.config.depth, 64);
+        assert_eq!(options.device.labels.service_level, Some(4));
         assert_eq!("".parse::<Options>().unwrap().config, Config::default());
     }
 

@@ -53,7 +53,7 @@ enum Command {
     Test(test::Args),
     /// Link libibverbs.so.1 and librdmacm.so.1, by default from a release build into target/release/verbs.
     Verbs(verbs::Args),
-    /// Link libnccl-net-weft.so, by default from a release build into target/release/nccl.
+    /// Link libnccl-net-weft.so and libnccl-tuner-weft.so, by default from a release build into target/release/nccl.
     Nccl(nccl::Args),
     /// Install libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
     Xrdma(xrdma::Args),

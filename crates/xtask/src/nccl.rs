@@ -1,5 +1,5 @@
-//! The linking of `libnccl-net-weft.so` from its crate's archive. It exports NCCL's symbols alone: those of libibverbs, which the
-//! archive contains, must not meet the ones of another library in the same process.
+//! The linking of `libnccl-net-weft.so` and `libnccl-tuner-weft.so` from their crate's archive. They export NCCL's symbols alone:
+//! those of libibverbs, which the archive contains, must not meet the ones of another library in the same process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,9 @@ use anyhow::{Context, Result};
 
 use crate::verbs::{run, target};
 
-/// The name that `NCCL_NET_PLUGIN=weft` selects.
-const NAME: &str = "libnccl-net-weft.so";
-
-/// The linker's version script.
-const EXPORTS: &str = "{\n  global:\n    ncclNetPlugin_v*;\n  local:\n    *;\n};\n";
+/// The names that `NCCL_NET_PLUGIN=weft` and `NCCL_TUNER_PLUGIN=weft` select, and the exports of each.
+const LIBRARIES: [(&str, &str); 2] =
+    [("libnccl-net-weft.so", "ncclNetPlugin_v*"), ("libnccl-tuner-weft.so", "ncclTunerPlugin_v*")];
 
 /// The archive and the destination folder.
 #[derive(clap::Args)]
@@ -21,12 +19,12 @@ pub(crate) struct Args {
     /// The archive of weft-nccl; by default a release build makes it.
     #[arg(long)]
     archive: Option<PathBuf>,
-    /// The folder for the library.
+    /// The folder for the libraries.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// Links the library.
+/// Links the libraries.
 ///
 /// # Errors
 /// Returns the command that failed, or the file that cannot be written.
@@ -42,16 +40,21 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
             release.join("libweft_nccl.a")
         }
     };
-    let map = folder.join("nccl.map");
-    fs::write(&map, EXPORTS).with_context(|| format!("cannot write {}", map.display()))?;
-    let linked = folder.join(NAME);
+    LIBRARIES.iter().try_for_each(|(name, exports)| link_one(&archive, &folder, name, exports))
+}
+
+fn link_one(archive: &Path, folder: &Path, name: &str, exports: &str) -> Result<()> {
+    let map = folder.join(format!("{name}.map"));
+    let script = format!("{{\n  global:\n    {exports};\n  local:\n    *;\n}};\n");
+    fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
+    let linked = folder.join(name);
     // NCCL unloads plugins with the last communicator. This one stays, because the device's thread runs until the process ends.
     run(Command::new("cc")
         .args(["-shared", "-fPIC", "-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,-z,defs"])
-        .arg(format!("-Wl,-soname,{NAME}"))
+        .arg(format!("-Wl,-soname,{name}"))
         .arg(format!("-Wl,--version-script={}", map.display()))
         .arg("-Wl,--whole-archive")
-        .arg(&archive)
+        .arg(archive)
         .arg("-Wl,--no-whole-archive")
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc", "-o"])
         .arg(&linked))?;

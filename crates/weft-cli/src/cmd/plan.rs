@@ -49,6 +49,7 @@ Examples:
   weft plan ring plans/astral.toml --servers 140 --shuffle 7
   weft plan ring cluster.toml --hostfile hosts --rankfile ranks     for mpirun --rankfile ranks
   weft plan ring cluster.toml --graph graph.xml           for NCCL_GRAPH_FILE=graph.xml on every server
+  weft plan ring cluster.toml --tuner tuner.csv           for WEFT_NCCL_TUNER=tuner.csv, NCCL_TUNER_PLUGIN=libnccl-tuner-weft.so
   weft plan ring topo.xml --graph graph.xml               the inside of one server only
 
 NCCL follows the graph inside of servers; the order of servers it takes from the ranks, so use both files.

@@ -1,8 +1,9 @@
-//! The structures that NCCL looks up, one for each version of the interface. Each function here is a call that several versions
+//! The structures that NCCL looks up, one for each version of the net plugin's interface and of the tuner's. Each function here is a call that several versions
 //! have in the same form; a version's file has those that it has in its own.
 
 #![allow(non_upper_case_globals, reason = "the names of the structures are NCCL's")]
 
+mod tuner;
 mod v10;
 mod v11;
 mod v12;

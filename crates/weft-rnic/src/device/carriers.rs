@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
+use core::num::NonZeroU16;
 
 use weft_transport::{
     Acknowledgement, Arrival, ConnectError, ConnectionId, ConnectionStats, Direct, DirectConfig,
@@ -141,6 +142,13 @@ impl Carriers {
             return self.direct.close(connection);
         }
         self.network.close(now, connection);
+    }
+
+    /// Informs the network of the source port of all packets of a connection. Links have no ports.
+    pub(super) fn set_source_port(&mut self, connection: ConnectionId, port: Option<NonZeroU16>) {
+        if !Direct::is_direct(connection) {
+            self.network.set_source_port(connection, port);
+        }
     }
 
     pub(super) fn peer(&self, connection: ConnectionId) -> Option<Peer> {

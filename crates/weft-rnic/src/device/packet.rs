@@ -6,7 +6,7 @@ use weft_transport::path::PathId;
 use weft_transport::{Acknowledgement, ConnectionId, Departure, LinkId, Payload};
 use weft_wire::{Packet, RdmaHeader};
 
-use crate::{Context, Place};
+use crate::{Context, Marking, Place};
 
 /// A packet to send: the transport's headers, the RDMA header, and the length of the payload.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub struct Transmit {
     pub context: Option<Context>,
     /// The path; the owner maps it to a UDP source port.
     pub path: PathId,
+    /// The labels that the sending queue pair's program chose.
+    pub marking: Marking,
     /// The transport's headers.
     pub packet: Packet,
     /// The RDMA header, if the transport's headers announce one.
@@ -55,6 +57,7 @@ impl Default for Transmit {
             connection: None,
             context: None,
             path: PathId(0),
+            marking: Marking::default(),
             packet: Packet::default(),
             rdma: None,
             payload_len: 0,

@@ -198,6 +198,12 @@ impl ActiveQp<'_> {
         if attributes.access.is_some() {
             self.revoke_leases();
         }
+        if let Some(marking) = attributes.marking {
+            let flows = [&self.pair.requester.flow, &self.pair.responder.flow];
+            for flow in flows.into_iter().flatten() {
+                self.carriers.set_source_port(flow.connection, marking.source_port);
+            }
+        }
         match to {
             State::Reset => self.reset(now),
             State::Error => self.fail(now),

@@ -37,6 +37,7 @@ impl ActiveQp<'_> {
         let service = service(self.qp, QueuePairNumber(self.pair.dest_qp()));
         match self.carriers.connect(now, peer, service) {
             Ok(connection) => {
+                self.carriers.set_source_port(connection, self.pair.marking().source_port);
                 self.pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (self.qp, Role::Requester));
                 self.wait(now, MAX_RETRY_TIMEOUT);

@@ -14,7 +14,7 @@ use super::load::{Load, load};
 use super::{Device, ReceivedPacket, Source, Transmit};
 use crate::memory::Memory;
 use crate::queue_pair::{Flow, Role, Syndrome, Token, ends};
-use crate::{Context, Event, Status};
+use crate::{Context, Event, Marking, Status};
 
 impl Device {
     /// Handles a packet from the network. Its payload is placed or held through `memory` before this returns.
@@ -141,16 +141,19 @@ impl Device {
         let mut transmit = Transmit::default();
         while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
             let Some(payload) = payload else {
-                transmit.context = self.sender(&transmit);
+                (transmit.context, transmit.marking) = self.sender(&transmit);
                 let padded = transmit.payload_len > 0;
                 send(&transmit, if padded { Source::Anything } else { Source::Memory(&[]) });
                 return true;
             };
             let token = Token::unpack(payload.token);
             let pair = self.qps.get_mut(token.qp().0);
-            transmit.context = match &pair {
-                Some(pair) => Some(pair.context),
-                None => transmit.connection.and_then(|id| self.datagrams.sender(id)),
+            (transmit.context, transmit.marking) = match &pair {
+                Some(pair) => (Some(pair.context), pair.marking()),
+                None => {
+                    let sender = transmit.connection.and_then(|id| self.datagrams.sender(id));
+                    (sender, Marking::default())
+                }
             };
             transmit.packet.set_rdma();
             transmit.payload_len = payload.len;
@@ -172,11 +175,14 @@ impl Device {
         false
     }
 
-    /// Returns the context of a packet's connection.
-    fn sender(&self, transmit: &Transmit) -> Option<Context> {
-        let connection = transmit.connection?;
+    /// Returns the context of a packet's connection, and the labels of its queue pair.
+    fn sender(&self, transmit: &Transmit) -> (Option<Context>, Marking) {
+        let Some(connection) = transmit.connection else { return (None, Marking::default()) };
         let pair = self.connections.get(&connection).and_then(|(qp, _)| self.qps.get(qp.0));
-        pair.map(|pair| pair.context).or_else(|| self.datagrams.sender(connection))
+        match pair {
+            Some(pair) => (Some(pair.context), pair.marking()),
+            None => (self.datagrams.sender(connection), Marking::default()),
+        }
     }
 
     /// Fails a queue pair whose message in flight needs memory that is no longer accessible.
@@ -263,6 +269,7 @@ impl ActiveQp<'_> {
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId) {
         // A peer that connects again has abandoned its previous connection.
         self.end_flow(now, Role::Responder);
+        self.carriers.set_source_port(connection, self.pair.marking().source_port);
         self.pair.responder.flow = Some(Flow::new(connection));
         self.connections.insert(connection, (self.qp, Role::Responder));
         self.acknowledge(now, self.pair.responder.expected, Syndrome::Ready, None);

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use super::{Service, State};
+use super::{Marking, Service, State};
 use crate::{Access, VerbsError};
 
 /// The attributes of a queue pair (`struct ibv_qp_attr`); the fields that are `Some` form the mask.
@@ -26,6 +26,9 @@ pub struct Attributes {
     pub qkey: Option<u32>,
     /// The address vector: the address of the peer's host.
     pub destination: Option<SocketAddr>,
+    /// The labels of its packets, which the address vector sets with the destination. A queue pair that may send accepts
+    /// them alone, too: then they hold from the next packet on.
+    pub marking: Option<Marking>,
     /// The path MTU in bytes: 256 to 4096, a power of two. Only stored for queries: the transport negotiates its own.
     pub path_mtu: Option<u16>,
     /// The exponent of the local ACK timeout, 4.096 us times a power of two, after which a connection attempt is

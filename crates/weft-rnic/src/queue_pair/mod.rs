@@ -16,6 +16,7 @@ mod attributes;
 mod ends;
 mod inbox;
 mod leases;
+mod marking;
 mod send_queue;
 mod state;
 mod token;
@@ -26,6 +27,7 @@ pub(crate) use attributes::transition;
 pub(crate) use ends::{ends, service};
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
 pub(crate) use leases::{Borrowed, Burst, Reachable};
+pub use marking::Marking;
 pub(crate) use send_queue::{SendQueue, after};
 pub use state::{Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
@@ -239,6 +241,11 @@ impl QueuePair {
         self.attributes.destination
     }
 
+    /// Returns the labels of its packets.
+    pub(crate) fn marking(&self) -> Marking {
+        self.attributes.marking.unwrap_or_default()
+    }
+
     pub(crate) fn flow(&mut self, role: Role) -> Option<&mut Flow> {
         match role {
             Role::Requester => self.requester.flow.as_mut(),
@@ -270,6 +277,7 @@ impl QueuePair {
             port: new.port.or(old.port),
             qkey: new.qkey.or(old.qkey),
             destination: new.destination.or(old.destination),
+            marking: new.marking.or(old.marking),
             path_mtu: new.path_mtu.or(old.path_mtu),
             timeout: new.timeout.or(old.timeout),
             retry_count: new.retry_count.or(old.retry_count),

@@ -2,6 +2,7 @@
 //! function.
 
 use core::net::{IpAddr, SocketAddr};
+use core::num::NonZeroU16;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -141,6 +142,8 @@ pub(crate) struct Connection {
     pub(crate) peer_thread: u8,
     /// Number of paths the peer sprays over.
     pub(crate) peer_paths: u16,
+    /// The source port of all packets, if they have one.
+    source_port: Option<NonZeroU16>,
     /// `true` if this end requested the connection.
     pub(crate) initiator: bool,
     version: U4,
@@ -205,6 +208,7 @@ impl Connection {
             remote_cid: 0,
             peer_thread: 0,
             peer_paths: 0,
+            source_port: None,
             initiator,
             version: VERSION,
             mtu: 0,
@@ -291,7 +295,21 @@ impl Connection {
     /// Returns the key of the peer's address and of this end's source ports.
     #[inline]
     fn peer_ports(&self, shared: &Shared) -> PeerPorts {
-        shared.peer_paths.key(self.peer, self.peer_thread)
+        match self.source_port {
+            Some(port) => PeerPaths::key_of_port(self.peer, port),
+            None => shared.peer_paths.key(self.peer, self.peer_thread),
+        }
+    }
+
+    /// Changes the source port of all packets. The sending half then follows the findings about that port.
+    pub(crate) fn set_source_port(&mut self, port: Option<NonZeroU16>, shared: &mut Shared) {
+        self.source_port = port;
+        let peer = self.peer_ports(shared);
+        if let Some(sender) = self.sender.as_deref_mut().filter(|sender| sender.peer != peer) {
+            shared.peer_paths.remove_prober(sender.peer, self.id);
+            sender.peer = peer;
+            sender.known_version = shared.peer_paths.version().wrapping_sub(1);
+        }
     }
 
     pub(crate) fn is_established(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use core::borrow::Borrow;
 use core::net::SocketAddr;
+use core::num::NonZeroU16;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -343,6 +344,17 @@ impl Endpoint {
         }
         if let Some(connection) = self.ready.front().and_then(|&slot| self.connections.get(slot)) {
             connection.prefetch_for_transmit(step);
+        }
+    }
+
+    /// Informs the endpoint that the owner sends all packets of a connection from one source port, whatever their path, or
+    /// again from that of each path. The connection then shares its findings about paths with those that send from the same
+    /// port. Without effect on a connection that has ended.
+    pub fn set_source_port(&mut self, connection: ConnectionId, port: Option<NonZeroU16>) {
+        let Self { connections, shared, .. } = self;
+        let slot = connections.find(connection.0);
+        if let Some(connection) = slot.and_then(|slot| connections.get_mut(slot)) {
+            connection.set_source_port(port, shared);
         }
     }
 

@@ -12,12 +12,13 @@ const MIN_ADVERTISE_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval after which an unchanged round trip is advertised again, before it expires elsewhere.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The destination of connections that share paths: the peer's address and port, and the group of source ports they
-/// leave from.
+/// The destination of connections that share paths: the peer's address and port, and the source ports that their
+/// packets leave from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerPorts {
     pub(crate) peer: SocketAddr,
-    pub(crate) group: u8,
+    /// The group of source ports; or the one port of connections with one, which is above all groups.
+    pub(crate) group: u16,
 }
 
 /// A finding of one endpoint about a path, for the others of its process whose packets leave from the same source

@@ -14,6 +14,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::num::NonZeroU16;
 
 use weft_units::{Duration, Instant};
 
@@ -59,7 +60,14 @@ impl PeerPaths {
     /// Returns the key of a connection to `peer`'s thread `thread`.
     #[inline]
     pub(crate) fn key(&self, peer: SocketAddr, thread: u8) -> PeerPorts {
-        PeerPorts { peer, group: thread.checked_rem(self.groups).unwrap_or(0) }
+        PeerPorts { peer, group: thread.checked_rem(self.groups).unwrap_or(0).into() }
+    }
+
+    /// Returns the key of a connection to `peer` whose packets all leave from one source port.
+    #[inline]
+    pub(crate) const fn key_of_port(peer: SocketAddr, port: NonZeroU16) -> PeerPorts {
+        // Groups are counted in eight bits.
+        PeerPorts { peer, group: port.get() | 1 << 15 }
     }
 
     /// Returns the version, which a connection stores once it has applied all changes; zero at first.

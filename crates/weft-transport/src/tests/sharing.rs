@@ -190,3 +190,28 @@ fn another_connection_takes_the_probing_over_from_one_that_ends() {
     pair.rule = Box::new(|_| Fate::Pass);
     pair.run_until(LIMIT, |pair| pair.ends[0].stats().paths_up == 1);
 }
+
+/// Path 3 of a connection with one source port is another route than path 3 of the others.
+#[test]
+fn a_connection_with_a_source_port_of_its_own_takes_no_part_in_what_the_others_find() {
+    let (mut pair, ids) = at_rest(true);
+    let [pinned, other] = [ids[1], ids[2]];
+    let port = core::num::NonZeroU16::new(50_000);
+    pair.ends[0].set_source_port(pinned, port);
+    dead_path(&mut pair, Instant::FAR_FUTURE);
+    pair.submit(0, ids[0], 1, 20_000_000);
+    pair.run_for(millis(100));
+    let is_up = |pair: &Pair, id: ConnectionId| {
+        pair.ends[0].connection_stats(id).unwrap().paths.map(|paths| paths.is_up(BAD))
+    };
+    for id in [pinned, other] {
+        pair.submit(0, id, 1, 1_000);
+        pair.run_for(millis(1));
+    }
+    assert_eq!((is_up(&pair, pinned), is_up(&pair, other)), (Some(true), Some(false)));
+    // Without its port it follows the others.
+    pair.ends[0].set_source_port(pinned, None);
+    pair.submit(0, pinned, 1, 1_000);
+    pair.run_for(millis(1));
+    assert_eq!(is_up(&pair, pinned), Some(false));
+}

@@ -18,7 +18,7 @@ const CE: u8 = 0b11;
 #[derive(Debug)]
 pub struct Inbox {
     pub(super) socket: Socket,
-    receiver: syscall::Receiver,
+    pub(super) receiver: syscall::Receiver,
     /// The capture of arrivals, and the port of the socket.
     pub(super) tap: Option<(Tap, u16)>,
 }

@@ -182,6 +182,37 @@ impl Senders {
         Ok(Self { outbox, strays })
     }
 
+    /// Returns the index of a socket that sends from this port, which is the path of its datagrams. If there is none, it
+    /// opens one in the place of socket `replaces`, which it closes, or else after all others. That one shares the port
+    /// with such sockets of the user's other processes.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    ///
+    /// # Panics
+    /// If there is no socket `replaces`.
+    pub fn open_source(
+        &mut self,
+        config: &SocketConfig,
+        port: u16,
+        replaces: Option<u16>,
+    ) -> Result<u16, SocketError> {
+        let ports = self.outbox.source_ports().map_err(refused("ask for a socket's port"))?;
+        if let Some((index, _)) = (0..).zip(ports).find(|&(_, own)| own == port) {
+            return Ok(index);
+        }
+        let address = SocketAddr::new(config.local.ip(), port);
+        let socket = open_unbound(address)?;
+        socket.set_reuse_port(true).map_err(refused("share a port between processes"))?;
+        bind(&socket, address)?;
+        prepare_sender(&socket, config)?;
+        let index = replaces.unwrap_or_else(|| self.outbox.next_index());
+        let watched = self.strays.watch_one(&socket, index);
+        watched.map_err(io::Error::from).map_err(refused("watch a socket to send from"))?;
+        self.outbox.place(socket, index, port);
+        Ok(index)
+    }
+
     /// Returns a datagram that arrived on a sending socket, if any, with its source.
     pub fn stray(&mut self) -> Option<(SocketAddr, &mut [u8])> {
         self.strays.next(&self.outbox.sockets)

@@ -12,12 +12,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 use weft_units::Instant;
 
-use super::Tap;
 use super::backlog::Backlog;
 use super::syscall::{self, BATCH, Outgoing};
+use super::{ECT_0, Tap};
 
 /// The largest UDP payload over IPv4, which is also GSO's limit.
 const MAX_BYTES: usize = 65_507;
+
+/// The bits of the DSCP in a traffic class (RFC 2474, section 3).
+const DSCP: u8 = 0b1111_1100;
 
 /// `UDP_MAX_SEGMENTS` of the oldest kernels that have GSO (Linux 4.18).
 const MAX_SEGMENTS: usize = 64;
@@ -53,6 +56,8 @@ pub struct SendCounters {
 pub(super) struct Group {
     to: SocketAddr,
     path: u16,
+    /// The traffic class without its ECN bits; zero for the socket's.
+    traffic_class: u8,
     /// Size of each datagram except the last, which may be shorter, in bytes.
     segment: u16,
     count: u16,
@@ -116,10 +121,30 @@ impl Outbox {
     /// If `size` exceeds the largest UDP payload, 65,507 bytes.
     #[inline]
     pub fn push(&mut self, to: &SocketAddr, path: u16, size: u16, fill: impl FnOnce(&mut [u8])) {
+        self.push_classed(to, path, 0, size, fill);
+    }
+
+    /// As [`push`](Self::push), with the DSCP of this traffic class in the IP header. Its lower two bits are ignored: the
+    /// datagram is ECN-capable.
+    ///
+    /// # Panics
+    /// If `size` exceeds the largest UDP payload, 65,507 bytes.
+    #[inline]
+    pub fn push_classed(
+        &mut self,
+        to: &SocketAddr,
+        path: u16,
+        traffic_class: u8,
+        size: u16,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let socket = usize::from(path) % self.sockets.len();
+        let class = traffic_class & DSCP;
         let index = match self.latest[socket] {
-            Some(latest) if self.groups[latest as usize].accepts(to, size) => latest as usize,
-            _ => self.open_group(*to, socket, size),
+            Some(latest) if self.groups[latest as usize].accepts(to, class, size) => {
+                latest as usize
+            }
+            _ => self.open_group(*to, socket, class, size),
         };
         let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
         fill(self.groups[index].append(size, max_segments));
@@ -135,6 +160,31 @@ impl Outbox {
         let Some((tap, ports)) = &mut self.tap else { return };
         let Group { to, path, bytes, len, .. } = &self.groups[group];
         tap.sent(ports[usize::from(*path)], *to, &bytes[len - size..*len]);
+    }
+
+    /// Returns the index of the next socket to be added.
+    ///
+    /// # Panics
+    /// If there are 65,536 sockets.
+    pub(super) fn next_index(&self) -> u16 {
+        u16::try_from(self.sockets.len()).expect("sockets are counted in 16 bits")
+    }
+
+    /// Adds a socket at the end, or replaces one; `port` is its source port.
+    pub(super) fn place(&mut self, socket: Socket, index: u16, port: u16) {
+        let index = usize::from(index);
+        if index == self.sockets.len() {
+            self.sockets.push(socket);
+            self.latest.push(None);
+            self.paths.push(PathCount::default());
+            self.backlog.add_socket();
+        } else {
+            self.sockets[index] = socket;
+        }
+        if let Some((_, ports)) = &mut self.tap {
+            ports.resize(self.sockets.len(), port);
+            ports[index] = port;
+        }
     }
 
     /// Returns the number of datagrams that the kernel has not accepted yet.
@@ -249,11 +299,20 @@ impl Outbox {
     }
 
     /// Adds an empty group; returns its index.
-    fn open_group(&mut self, to: SocketAddr, socket: usize, size: u16) -> usize {
+    fn open_group(&mut self, to: SocketAddr, socket: usize, class: u8, size: u16) -> usize {
         let bytes = self.spare.pop().unwrap_or_else(Self::new_buffer);
         let path = u16::try_from(socket).expect("paths are counted in 16 bits");
         let index = self.groups.len();
-        self.groups.push(Group { to, path, segment: size, count: 0, full: false, bytes, len: 0 });
+        self.groups.push(Group {
+            to,
+            path,
+            traffic_class: class,
+            segment: size,
+            count: 0,
+            full: false,
+            bytes,
+            len: 0,
+        });
         self.latest[socket] = Some(u32::try_from(index).expect("groups fit in memory"));
         index
     }
@@ -261,13 +320,21 @@ impl Outbox {
     /// Replaces a group by one group for each of its datagrams; returns the number of groups added.
     #[cold]
     fn split(&mut self, groups: &mut Vec<Group>, index: usize) -> usize {
-        let Group { to, path, segment, bytes, len, .. } = groups.remove(index);
+        let Group { to, path, traffic_class, segment, bytes, len, .. } = groups.remove(index);
         let mut singles = Vec::with_capacity(MAX_SEGMENTS);
         for datagram in bytes[..len].chunks(usize::from(segment)) {
             let size = u16::try_from(datagram.len()).expect("a segment's length has 16 bits");
             let bytes = self.spare.pop().unwrap_or_else(Self::new_buffer);
-            let mut single =
-                Group { to, path, segment: size, count: 0, full: false, bytes, len: 0 };
+            let mut single = Group {
+                to,
+                path,
+                traffic_class,
+                segment: size,
+                count: 0,
+                full: false,
+                bytes,
+                len: 0,
+            };
             single.append(size, 1).copy_from_slice(datagram);
             singles.push(single);
         }
@@ -318,12 +385,13 @@ impl Outbox {
 }
 
 impl Group {
-    /// Returns `true` if a datagram of `size` bytes to `to` can be added.
+    /// Returns `true` if a datagram of `size` bytes to `to`, of this class, can be added.
     #[inline]
-    fn accepts(&self, to: &SocketAddr, size: u16) -> bool {
+    fn accepts(&self, to: &SocketAddr, class: u8, size: u16) -> bool {
         !self.full
             && size <= self.segment
             && self.len + usize::from(size) <= MAX_BYTES
+            && self.traffic_class == class
             && self.to == *to
     }
 
@@ -339,7 +407,9 @@ impl Group {
 
     fn outgoing(&self) -> Outgoing<'_> {
         let segment = (self.count > 1).then_some(self.segment);
-        Outgoing { to: self.to, bytes: &self.bytes[..self.len], segment }
+        let ecn = u8::try_from(ECT_0).expect("two bits");
+        let traffic_class = (self.traffic_class != 0).then_some(self.traffic_class | ecn);
+        Outgoing { to: self.to, bytes: &self.bytes[..self.len], segment, traffic_class }
     }
 }
 

@@ -32,11 +32,18 @@ impl Strays {
     /// The kernel's error.
     pub(super) fn watch(sockets: &[Socket]) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (index, socket) in sockets.iter().enumerate() {
-            let index = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, socket, index, epoll::EventFlags::IN)?;
-        }
-        Ok(Self { epoll, buffer: [0; MAX_LEN] })
+        let strays = Self { epoll, buffer: [0; MAX_LEN] };
+        (0..).zip(sockets).try_for_each(|(index, socket)| strays.watch_one(socket, index))?;
+        Ok(strays)
+    }
+
+    /// Watches one more socket.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn watch_one(&self, socket: &Socket, index: u16) -> io::Result<()> {
+        let index = epoll::EventData::new_u64(index.into());
+        epoll::add(&self.epoll, socket, index, epoll::EventFlags::IN)
     }
 
     /// Makes the descriptor readable while `other` is, too.

@@ -23,6 +23,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) bytes: &'a [u8],
     /// Length of each datagram except the last, which may be shorter, in bytes; `None` for a single datagram.
     pub(super) segment: Option<u16>,
+    /// The IP header's traffic class, DSCP and ECN bits; `None` for the socket's.
+    pub(super) traffic_class: Option<u8>,
 }
 
 /// The metadata of a received message.
@@ -72,9 +74,9 @@ pub(super) fn send<'a>(
         header.msg_hdr.msg_name = names[slot].as_mut_ptr().cast();
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
-        if let Some(segment) = message.segment {
+        if message.segment.is_some() || message.traffic_class.is_some() {
             let control = controls[slot].write(EMPTY_CONTROL);
-            header.msg_hdr.msg_controllen = write_segment(control, segment);
+            header.msg_hdr.msg_controllen = write_controls(control, &message);
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
         }
         count = slot + 1;
@@ -282,19 +284,42 @@ fn family(family: c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).expect("address families are small")
 }
 
-/// Writes the control message that requests segmentation and returns its length.
-fn write_segment(control: &mut Control, segment: u16) -> usize {
-    let data_len = length_of::<u16>();
-    // SAFETY: `CMSG_LEN`, `CMSG_SPACE` and `CMSG_DATA` only compute; the header and two bytes of
-    // data fit a `Control`, which is aligned for a header.
-    unsafe {
-        let header = control.0.as_mut_ptr().cast::<cmsghdr>();
-        (*header).cmsg_level = libc::SOL_UDP;
-        (*header).cmsg_type = libc::UDP_SEGMENT;
-        (*header).cmsg_len = libc::CMSG_LEN(data_len) as usize;
-        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
-        libc::CMSG_SPACE(data_len) as usize
+/// Writes the control messages that request segmentation and a traffic class; returns their length.
+fn write_controls(control: &mut Control, message: &Outgoing<'_>) -> usize {
+    let mut len = 0;
+    if let Some(segment) = message.segment {
+        len += write_control(&mut control.0[len..], libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     }
+    if let Some(class) = message.traffic_class {
+        let (level, kind) = match message.to {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        len += write_control(&mut control.0[len..], level, kind, c_int::from(class));
+    }
+    len
+}
+
+/// Writes a control message of one number to `out`, which is aligned for its header; returns its length with padding,
+/// after which another header is aligned, too.
+///
+/// # Panics
+/// If `out` has no room.
+fn write_control<T: Copy>(out: &mut [u8], level: c_int, kind: c_int, value: T) -> usize {
+    let data_len = length_of::<T>();
+    // SAFETY: `CMSG_LEN` and `CMSG_SPACE` only compute.
+    let (len, space) = unsafe { (libc::CMSG_LEN(data_len), libc::CMSG_SPACE(data_len) as usize) };
+    let out = &mut out[..space];
+    let header = out.as_mut_ptr().cast::<cmsghdr>();
+    assert!(header.is_aligned(), "control messages start at multiples of a header's alignment");
+    // SAFETY: the header and the number fit `out`, whose length was checked, and the header is aligned.
+    unsafe {
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        (*header).cmsg_len = len as usize;
+        libc::CMSG_DATA(header).cast::<T>().write_unaligned(value);
+    }
+    space
 }
 
 /// Reads the metadata of one message.

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Clock;
 
 use super::outbox::{self, Group};
-use super::{Inbox, Instruction, SocketConfig, Sockets, syscall};
+use super::{Inbox, Instruction, Senders, SocketConfig, Sockets, syscall};
 
 const LOCAL: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
@@ -94,6 +94,59 @@ fn a_congestion_mark_and_its_absence_are_reported() {
         assert_eq!(received.congestion_experienced, marked);
         assert_eq!(received.hops, 0, "loopback takes no hop");
     }
+}
+
+#[test]
+fn datagrams_have_the_dscp_of_their_class_and_are_ecn_capable() {
+    for local in LOCAL {
+        let (mut sender, mut receiver) = (open(local), open(local));
+        let to = receiver.local();
+        // Neighbours of one class are one message for the kernel, which another class ends.
+        for (class, expected) in [(0, 0x02), (0x68, 0x6a), (0x6b, 0x6a), (0x20, 0x22), (0x03, 0x02)]
+        {
+            for _ in 0..2 {
+                sender.outbox.push_classed(&to, 0, class, 64, |out| out.fill(class));
+            }
+            sender.outbox.flush();
+            let mut datagrams = 0;
+            while datagrams < 2 {
+                for index in 0..arrivals(&mut receiver.inbox) {
+                    let (meta, bytes) = receiver.inbox.receiver.message(index);
+                    assert_eq!(meta.traffic_class, expected, "{local}, class {class:#x}");
+                    assert!(bytes.iter().all(|&byte| byte == class), "{local}: {bytes:?}");
+                    datagrams += bytes.len() / 64;
+                }
+            }
+        }
+        (0..2).for_each(|_| sender.outbox.push_classed(&to, 0, 0x68, 64, |_| {}));
+        (0..2).for_each(|_| sender.outbox.push_classed(&to, 0, 0x20, 64, |_| {}));
+        sender.outbox.flush();
+        assert_eq!(collect(&mut receiver.inbox, 4).len(), 4);
+        assert_eq!(sender.outbox.counters().messages, 7, "{local}: one for each class");
+    }
+}
+
+#[test]
+fn processes_of_a_user_send_from_one_chosen_port() {
+    let config = SocketConfig::new(LOCAL[0].parse().unwrap(), 2);
+    let [mut first, mut second] = [0, 1].map(|_| Senders::open(&config).unwrap());
+    // A port that is free now.
+    let port = open(LOCAL[0]).outbox.source_ports().unwrap()[0];
+    let mut receiver = open(LOCAL[0]);
+    let to = receiver.local();
+    for senders in [&mut first, &mut second] {
+        assert_eq!(senders.open_source(&config, port, None).unwrap(), 2);
+        assert_eq!(senders.open_source(&config, port, None).unwrap(), 2, "it has it already");
+        senders.outbox.push(&to, 2, 9, |out| out.fill(1));
+        senders.outbox.flush();
+        assert_eq!(collect(&mut receiver.inbox, 1)[0].0, port);
+    }
+    // A socket that does not share its port keeps it.
+    let taken = receiver.local().port();
+    assert!(first.open_source(&config, taken, None).is_err());
+    let other = open(LOCAL[0]).outbox.source_ports().unwrap()[1];
+    assert_eq!(first.open_source(&config, other, Some(2)).unwrap(), 2);
+    assert_eq!(first.outbox.source_ports().unwrap()[2..], [other]);
 }
 
 #[test]

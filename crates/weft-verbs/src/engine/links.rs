@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
 use weft_rnic::{Context, Source, Transmit};
@@ -16,6 +17,8 @@ use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
 use super::planned::{Planned, Sources};
+use super::source_ports::{FIRST_CHOSEN_PORT, SourcePorts};
+use crate::errno::{EINVAL, Errno, Outcome};
 
 /// The first of the UDP ports that a host's processes divide among themselves, one each: below the kernel's ephemeral
 /// ports.
@@ -43,6 +46,7 @@ pub(crate) struct Link {
     senders: Option<Senders>,
     config: SocketConfig,
     planned: Sources,
+    chosen: SourcePorts,
     /// Number of consecutive reads that found nothing, while nothing was sent.
     idle: u32,
 }
@@ -165,9 +169,32 @@ impl Links {
         routes.is_none_or(|routes| routes.len() < MAX_ROUTES || routes.contains_key(&peer))
     }
 
-    /// Removes the routes of a closed context.
+    /// Opens the source port that a context chose for packets to `peer`, at the address from which it sends there.
+    ///
+    /// # Errors
+    /// The port is none of RoCE v2's, another process has it, or the context has chosen too many.
+    pub(crate) fn claim_port(
+        &mut self,
+        context: Context,
+        peer: IpAddr,
+        port: NonZeroU16,
+    ) -> Outcome<()> {
+        if port.get() < FIRST_CHOSEN_PORT {
+            return Err(EINVAL);
+        }
+        let index = self.index_for(Some(context), peer).ok_or(EINVAL)?;
+        let Link { senders, config, chosen, .. } = &mut self.links[index];
+        if !chosen.may_claim(context, port) {
+            return Err(Errno(libc::ENOSPC));
+        }
+        let senders = open_once(senders, config).map_err(Errno::from_socket)?;
+        chosen.claim(context, port, senders, config).map_err(Errno::from_socket)
+    }
+
+    /// Removes the routes and the source ports of a closed context.
     pub(crate) fn forget(&mut self, context: Context) {
         self.routes.remove(&context);
+        self.links.iter_mut().for_each(|link| link.chosen.forget(context));
         self.latest.set(None);
     }
 
@@ -185,14 +212,15 @@ impl Links {
         let Some(index) = self.index_for(transmit.context, to) else { return Ok(()) };
         let link = &mut self.links[index];
         link.idle = 0;
-        let path = link.planned.socket(to, transmit.path.0, link.config.paths);
+        let socket = link.socket(transmit);
+        let class = transmit.marking.traffic_class;
         let Ok(senders) = link.senders() else { return Ok(()) };
         let wrap = seals.wrap(&transmit.to, transmit.connection, &transmit.packet);
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len) + wrap.len();
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
         let mut written = Ok(());
-        senders.outbox.push(&transmit.to, path, size, |out| {
+        senders.outbox.push_classed(&transmit.to, socket, class, size, |out| {
             written = write_packet(transmit, source, wrap.inside_mut(0, out));
             match written {
                 Ok(()) => seals.seal(wrap, 0, out),
@@ -287,15 +315,34 @@ impl Link {
         let further_source_ports = planned.ports.clone();
         let config = SocketConfig { further_source_ports, ..SocketConfig::new(local, paths) };
         let (inbox, _) = Inbox::open(&config)?;
-        Ok(Self { ip: local.ip(), inbox, senders: None, config, planned, idle: 0 })
+        let (ip, chosen) = (local.ip(), SourcePorts::new(&config));
+        Ok(Self { ip, inbox, senders: None, config, planned, chosen, idle: 0 })
     }
 
     fn senders(&mut self) -> Result<&mut Senders, SocketError> {
-        if self.senders.is_none() {
-            self.senders = Some(Senders::open(&self.config)?);
-        }
-        Ok(self.senders.as_mut().expect("opened just now"))
+        open_once(&mut self.senders, &self.config)
     }
+
+    /// Returns the socket for a packet: that of the source port which the program chose, or else that of its path. A
+    /// context that has moved to another address since has no chosen port here.
+    #[inline]
+    fn socket(&self, transmit: &Transmit) -> u16 {
+        let chosen = transmit.marking.source_port.and_then(|port| self.chosen.socket(port));
+        chosen.unwrap_or_else(|| {
+            self.planned.socket(transmit.to.ip(), transmit.path.0, self.config.paths)
+        })
+    }
+}
+
+/// Opens the sockets to send from on first use.
+fn open_once<'a>(
+    senders: &'a mut Option<Senders>,
+    config: &SocketConfig,
+) -> Result<&'a mut Senders, SocketError> {
+    if senders.is_none() {
+        *senders = Some(Senders::open(config)?);
+    }
+    Ok(senders.as_mut().expect("opened just now"))
 }
 
 /// Writes a packet to `out`.

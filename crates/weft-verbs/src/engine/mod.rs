@@ -37,6 +37,7 @@ mod progress;
 mod same_host;
 mod settings;
 mod show;
+mod source_ports;
 
 use attached::Attached;
 pub(crate) use command::Region;

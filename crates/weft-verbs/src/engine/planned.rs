@@ -88,14 +88,11 @@ impl Sources {
     /// Returns the socket for a packet on this path to `peer`; the first `paths` sockets are not planned.
     #[inline]
     pub(crate) fn socket(&self, peer: IpAddr, path: u16, paths: u16) -> u16 {
-        if self.ports.is_empty() {
-            return path;
-        }
         let planned = self.places.get(&peer).and_then(|places| {
             let place = places[usize::from(path) % places.len()];
             u16::try_from(usize::from(paths) + place).ok()
         });
-        planned.unwrap_or_else(|| path % paths)
+        planned.unwrap_or_else(|| if path < paths { path } else { path % paths })
     }
 }
 

@@ -15,9 +15,11 @@ use weft_verbs_abi::*;
 
 mod builder;
 mod creation;
+mod marking;
 
 use builder::Builder;
 pub(crate) use creation::create_qp_ex;
+use marking::marking_of;
 
 #[repr(C)]
 pub(super) struct QueuePair {
@@ -123,6 +125,7 @@ impl QueuePair {
             port: given(PORT).then_some(wanted.port_num),
             qkey: given(QKEY).then_some(wanted.qkey),
             destination,
+            marking: given(AV).then(|| marking_of(&wanted.ah_attr.grh)),
             path_mtu: given(PATH_MTU).then(|| mtu_of(wanted.path_mtu)).transpose()?,
             timeout: given(TIMEOUT).then_some(wanted.timeout),
             retry_count: given(RETRY_CNT).then_some(wanted.retry_cnt),
@@ -177,7 +180,7 @@ unsafe extern "C" fn ibv_modify_qp(
         let (pair, wanted) = unsafe { (QueuePair::of(qp.cast()), &*attributes) };
         let mask = mask.cast_unsigned();
         let changes = pair.attributes(wanted, mask)?;
-        pair.opened.engine.modify_qp(pair.number, &changes)?;
+        pair.modify(&changes)?;
         if mask & qp_attr_mask::AV != 0 {
             *pair.address.lock().unwrap_or_else(PoisonError::into_inner) = wanted.ah_attr;
         }

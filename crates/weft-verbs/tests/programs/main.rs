@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 mod conformance;
 mod for_everybody;
 mod hostile;
+mod labels;
 mod library;
 mod one_host;
 mod pair;

@@ -1,6 +1,6 @@
 //! Tests of processes and the device: threads, forks, wrong order of calls, sleep, sudden death.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,24 @@ use crate::for_everybody::ForEverybody;
 use crate::library::{LIBRARY, program};
 use crate::pair::{alone, next_port, output, until_listening};
 
+/// Compiles a program of `c/`, with these libraries besides, and returns its path.
+pub(crate) fn compile(name: &str, libraries: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wno-unused-function"]).arg(&source).arg("-o").arg(&binary);
+    let compiled = compiler.args(["-libverbs", "-lpthread"]).args(libraries).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    binary
+}
+
 /// Compiles a program of `c/` and runs it; it prints a line on success.
 fn run_c(name: &str) {
     run_c_with(name, |_| {});
 }
 
 pub(crate) fn run_c_with(name: &str, equip: impl FnOnce(&mut Command)) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Wno-unused-function"]).arg(&source).arg("-o").arg(&binary);
-    let compiled = compiler.args(["-libverbs", "-lpthread"]).output().unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let binary = compile(name, &[]);
     let mut program = program(&[binary.to_str().unwrap()]);
     equip(&mut program);
     let ran = alone(|| program.output().unwrap());

@@ -16,10 +16,13 @@ use crate::types::{xrdma_context, xrdma_context_state};
 /// (the address that peers use; default the device's first), `pages` (anonymous, huge or malloc), `streams` (true
 /// keeps a TCP connection, which is not encrypted, for each channel that this end opens and moves the channel there
 /// when RDMA breaks), `show` (a name for `weft stat`, or off), `spin` (the time to poll before sleeping in
-/// xrdma_wait(3) and xrdma_call(3)), and the parameters of xrdma_set_flag(3).
+/// xrdma_wait(3) and xrdma_call(3)), the labels of its packets on RoCE (`traffic_class`, default 106; `sl`, default 3;
+/// `flow_label`, default 0; `source_ports`, a range), and the parameters of xrdma_set_flag(3). The environment variable
+/// WEFT_ROCE sets labels that the options do not.
 ///
 /// # Errors
-/// * EINVAL: an option does not exist, or its value is invalid.
+/// * EINVAL: an option does not exist, or its value or WEFT_ROCE is invalid.
+/// * EOPNOTSUPP: `source_ports`, and no library of the device's driver sets them.
 /// * EACCES: `streams` is true, and WEFT_ENCRYPTION, WEFT_PRESHARED_KEY or WEFT_PEERS requires encryption.
 /// * ENODEV: there is no libibverbs.so.1, or no device.
 /// * EADDRNOTAVAIL: the device has no such address.

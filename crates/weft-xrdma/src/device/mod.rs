@@ -10,12 +10,18 @@ use crate::library::{Verbs, VerbsLibraryError, check_pointer};
 use crate::memory::Pages;
 use weft_verbs_abi::*;
 
+mod gids;
+mod labels;
 mod open;
 mod regions;
+mod source_ports;
 mod work;
 
+use labels::Labels;
+pub use labels::PacketLabels;
 use open::open_device;
 use regions::Regions;
+use source_ports::SourcePorts;
 
 /// The device and its settings.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +32,8 @@ pub struct DeviceOptions {
     pub address: Option<IpAddr>,
     /// The kind of pages for its memory.
     pub pages: Pages,
+    /// The labels of its packets. The environment variable `WEFT_ROCE` sets those that are `None`.
+    pub labels: PacketLabels,
 }
 
 /// The port number: a RoCE device has one port per network.
@@ -48,6 +56,8 @@ pub struct IbVerbs {
     gid: Ipv6Addr,
     gid_index: u8,
     mtu: u32,
+    labels: Labels,
+    source_ports: Option<SourcePorts>,
     pages: Pages,
     qps: BTreeMap<u32, *mut ibv_qp>,
     regions: Regions,
@@ -70,6 +80,7 @@ impl IbVerbs {
     /// # Errors
     /// There is no library, no device, no address, or the device has no resources left.
     pub fn open(options: &DeviceOptions, completions: u32) -> Result<Self, VerbsLibraryError> {
+        let wanted = options.labels.clone().or_environment()?;
         let verbs = Verbs::load()?;
         let (context, name) = open_device(&verbs, options.device.as_deref())?;
         let mut this = Self {
@@ -83,6 +94,8 @@ impl IbVerbs {
             gid: Ipv6Addr::UNSPECIFIED,
             gid_index: 0,
             mtu: 0,
+            labels: wanted.for_port(gids::is_ethernet(&name, PORT)),
+            source_ports: None,
             pages: options.pages,
             name: String::new(),
             qps: BTreeMap::new(),
@@ -94,6 +107,9 @@ impl IbVerbs {
             drained: false,
         };
         this.find_address(&name, options.address)?;
+        if let Some(ports) = wanted.source_ports {
+            this.source_ports = Some(SourcePorts::new(&this.verbs, &name, ports)?);
+        }
         this.name = name;
         let entries = c_int::try_from(completions).unwrap_or(c_int::MAX);
         // SAFETY: the context is open; what it makes is destroyed with `this`.

@@ -3,6 +3,7 @@
 use core::ffi::CStr;
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::gids::{Gid, choose, version_of};
 use super::{IbVerbs, PORT};
 use crate::library::{Verbs, VerbsLibraryError, check_pointer, check_result};
 use weft_verbs_abi::*;
@@ -47,8 +48,7 @@ pub(super) fn open_device(
     }
 }
 impl IbVerbs {
-    /// Selects the row of the port's GID table that has the wanted address; by default the first with an IPv4 address,
-    /// or else the first.
+    /// Selects the row of the port's GID table that has the wanted address; see [`choose`] for the order.
     ///
     /// # Errors
     /// The port has no such row, or cannot be queried.
@@ -68,20 +68,15 @@ impl IbVerbs {
             // SAFETY: likewise.
             let result =
                 unsafe { (self.verbs.ibv_query_gid)(self.context, PORT, row, &raw mut gid) };
-            (result == 0).then(|| (row, Ipv6Addr::from(gid.raw)))
+            let address = Ipv6Addr::from(gid.raw);
+            let used = result == 0 && !address.is_unspecified();
+            used.then(|| Gid { row, address, version: version_of(name, PORT, row) })
         });
-        let rows: Vec<_> = rows.filter(|(_, gid)| !gid.is_unspecified()).collect();
-        let found = match wanted {
-            Some(address) => rows.iter().find(|(_, gid)| gid.to_canonical() == address),
-            None => {
-                rows.iter().find(|(_, gid)| gid.to_ipv4_mapped().is_some()).or_else(|| rows.first())
-            }
-        };
-        let (row, gid) = *found.ok_or_else(|| VerbsLibraryError::NoAddress {
+        let found = choose(rows, wanted).ok_or_else(|| VerbsLibraryError::NoAddress {
             device: name.into(),
             of: wanted.map(|address| format!(" {address}")).unwrap_or_default(),
         })?;
-        (self.gid, self.gid_index) = (gid, u8::try_from(row).unwrap_or(0));
+        (self.gid, self.gid_index) = (found.address, u8::try_from(found.row).unwrap_or(0));
         Ok(())
     }
 }

@@ -162,9 +162,12 @@ impl DeviceVerbs for IbVerbs {
             dgid,
             sgid_index: self.gid_index,
             hop_limit: 64,
-            ..ibv_global_route::default()
+            flow_label: self.labels.flow_label,
+            traffic_class: self.labels.traffic_class,
         };
-        let ah_attr = ibv_ah_attr { grh, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() };
+        let sl = self.labels.service_level;
+        let ah_attr =
+            ibv_ah_attr { grh, sl, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() };
         let mut to = ibv_qp_attr {
             qp_state: qp_state::RTR,
             path_mtu: self.mtu,
@@ -187,7 +190,11 @@ impl DeviceVerbs for IbVerbs {
             ..ibv_qp_attr::default()
         };
         let mask = STATE | SQ_PSN | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC;
-        self.modify(qp, &mut to, mask)
+        self.modify(qp, &mut to, mask)?;
+        match self.source_ports.as_mut().map_or(0, |ports| ports.assign(qp)) {
+            0 => Ok(()),
+            code => Err(refused("setting a queue pair's source port", code)),
+        }
     }
 
     fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), DeviceError> {

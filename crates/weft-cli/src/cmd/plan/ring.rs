@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use weft_plan::Cluster;
 use weft_plan::cluster::ServerId;
@@ -11,8 +11,9 @@ use weft_plan::ring::{
     Ring, Shares, Transfer, double_tree, ring_hops, rings_as_listed, rings_on_rails, server_order,
     shares, tree_as_listed,
 };
+use weft_plan::tuner::{HopLatencies, TunerRow, all_reduce_rows, communicators, tuner_csv};
 use weft_report::{Cell, Column, Table};
-use weft_units::Seed;
+use weft_units::{ByteCount, Duration, Seed};
 
 use super::cluster_file::ClusterArgs;
 use weft_report::terminal::{Output, render, write_file};
@@ -34,6 +35,15 @@ pub(super) struct RingArgs {
     /// Write NCCL's graph XML, for NCCL_GRAPH_FILE
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
+    /// Write a table for NCCL's tuner plugin, for WEFT_NCCL_TUNER: trees or rings by the size of all-reduces
+    #[arg(long, value_name = "FILE")]
+    tuner: Option<PathBuf>,
+    /// The time of a short message between servers, for --tuner
+    #[arg(long, value_name = "TIME", default_value = "4us")]
+    network_latency: Duration,
+    /// The time of a short message between GPUs of a server, for --tuner
+    #[arg(long, value_name = "TIME", default_value = "200ns")]
+    gpu_latency: Duration,
 }
 
 /// A way to connect the servers, and the links that its transfers cross.
@@ -56,6 +66,16 @@ pub(super) fn run(arguments: &RingArgs, output: Output) -> Result<()> {
     if let Some(path) = &arguments.graph {
         write_file(path, &graph_xml(cluster.machine(), &rings))?;
     }
+    let tuned = match &arguments.tuner {
+        Some(path) => {
+            let hops =
+                HopLatencies { network: arguments.network_latency, inner: arguments.gpu_latency };
+            let rows = tuner_rows(&cluster, &order, hops)?;
+            write_file(path, &tuner_csv(&rows))?;
+            rows
+        }
+        None => Vec::new(),
+    };
     let ways = ways(&cluster, &job, &order, &rings);
     let name = |server: &ServerId| cluster.servers()[server.index()].name.as_str();
     let value = json!({
@@ -63,8 +83,42 @@ pub(super) fn run(arguments: &RingArgs, output: Output) -> Result<()> {
         "rings": rings.iter().map(|ring| ring_value(&cluster, ring)).collect::<Vec<_>>(),
         "shares": ways.iter().map(|way| (way.key.to_owned(), json!(way.shares)))
             .collect::<serde_json::Map<_, _>>(),
+        "tuner": tuned.iter().map(tuner_value).collect::<Vec<_>>(),
     });
-    output.value(&value, || text(&cluster, &order, &rings, &ways))
+    output.value(&value, || text(&cluster, &order, &rings, &ways) + &tuner_text(&tuned))
+}
+
+fn tuner_rows(cluster: &Cluster, order: &[ServerId], hops: HopLatencies) -> Result<Vec<TunerRow>> {
+    let known = communicators(cluster, order);
+    if known.is_empty() {
+        bail!("--tuner: a job on one server has no rings or trees between servers to choose among");
+    }
+    Ok(known.iter().flat_map(|communicator| all_reduce_rows(communicator, hops)).collect())
+}
+
+fn tuner_value(row: &TunerRow) -> serde_json::Value {
+    json!({
+        "collective": row.collective.name(),
+        "servers": row.servers,
+        "ranks": row.ranks,
+        "from_bytes": row.bytes.start,
+        "algorithm": row.algorithm.map(|algorithm| algorithm.name()),
+    })
+}
+
+/// Returns the sizes from which each algorithm is the answer, a line for each.
+fn tuner_text(rows: &[TunerRow]) -> String {
+    let line = |row: &TunerRow| {
+        format!(
+            "{} of {} ranks on {} servers, from {}: {}\n",
+            row.collective,
+            row.ranks,
+            row.servers,
+            ByteCount(row.bytes.start),
+            row.algorithm.map_or("as NCCL chooses", |algorithm| algorithm.name()),
+        )
+    };
+    rows.iter().map(line).collect()
 }
 
 fn ways(cluster: &Cluster, job: &[ServerId], order: &[ServerId], rings: &[Ring]) -> Vec<Way> {

@@ -1,6 +1,6 @@
 //! Execution of control commands on the device.
 
-use weft_rnic::{Context, Owner, RegionRequest, State};
+use weft_rnic::{Attributes, Context, Handle, Owner, QueuePairNumber, RegionRequest, State};
 use weft_units::Instant;
 
 use super::Host;
@@ -66,6 +66,7 @@ impl Host {
             Command::ArmSrq(srq, limit) => device.arm_srq(srq, limit)?,
             Command::DestroySrq(srq) => device.destroy_srq(srq)?,
             Command::ModifyQp(qp, ref attributes) => {
+                self.claim_source_port(qp, attributes)?;
                 attributes.destination.into_iter().for_each(|peer| self.meet(peer));
                 if attributes.state == Some(State::Error) {
                     self.ingest_arrived(now);
@@ -82,6 +83,20 @@ impl Host {
             }
         }
         Ok(Reply::Done)
+    }
+
+    /// Opens the source port that a program chose for a queue pair, if it did.
+    ///
+    /// # Errors
+    /// The queue pair has no peer, or its host cannot send from the port.
+    fn claim_source_port(&mut self, qp: QueuePairNumber, attributes: &Attributes) -> Outcome<()> {
+        let Some(port) = attributes.marking.and_then(|marking| marking.source_port) else {
+            return Ok(());
+        };
+        let known = self.device.query_qp(qp)?.1.destination;
+        let peer = attributes.destination.or(known).ok_or(EINVAL)?;
+        let context = self.device.context_of(Handle::QueuePair(qp)).ok_or(EINVAL)?;
+        self.driver.sockets.claim_port(context, peer.ip(), port)
     }
 
     /// Closes a context with every object in it.

@@ -323,6 +323,7 @@ mod tests {
             connection: Some(ConnectionId(1)),
             context: None,
             path: PathId(0),
+            marking: weft_rnic::Marking::default(),
             packet: Packet::data(data, Some(message)).with_rdma(),
             rdma: Some(RdmaHeader {
                 solicited: true,
