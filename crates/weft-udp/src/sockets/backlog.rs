@@ -59,6 +59,11 @@ impl Backlog {
         }
     }
 
+    /// Makes room for a socket after the last one.
+    pub(super) fn add_socket(&mut self) {
+        self.is_listed.push(false);
+    }
+
     /// Adds bytes that the kernel accepted from a socket.
     pub(super) fn take(&mut self, socket: u16, bytes: usize) {
         self.held += bytes as u64;

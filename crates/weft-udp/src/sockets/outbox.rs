@@ -109,6 +109,22 @@ impl Outbox {
         }
     }
 
+    /// Replaces the socket with this index by one that sends from `port`; the index after the last one adds it.
+    pub(super) fn set(&mut self, index: usize, port: u16, socket: Socket) {
+        if index < self.sockets.len() {
+            self.sockets[index] = socket;
+        } else {
+            self.sockets.push(socket);
+            self.latest.push(None);
+            self.paths.push(PathCount::default());
+            self.backlog.add_socket();
+        }
+        if let Some((_, ports)) = &mut self.tap {
+            ports.resize(self.sockets.len(), port);
+            ports[index] = port;
+        }
+    }
+
     /// Adds a datagram of `size` bytes to peer `to` on `path`; `fill` writes its contents. A path beyond the last
     /// socket shares the socket of another path.
     ///

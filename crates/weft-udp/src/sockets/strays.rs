@@ -32,11 +32,19 @@ impl Strays {
     /// The kernel's error.
     pub(super) fn watch(sockets: &[Socket]) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (index, socket) in sockets.iter().enumerate() {
-            let index = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, socket, index, epoll::EventFlags::IN)?;
-        }
-        Ok(Self { epoll, buffer: [0; MAX_LEN] })
+        let strays = Self { epoll, buffer: [0; MAX_LEN] };
+        let mut all = sockets.iter().enumerate();
+        all.try_for_each(|(index, socket)| strays.add(index, socket))?;
+        Ok(strays)
+    }
+
+    /// Watches another socket, which has this index from now on. A closed socket is not watched any more.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn add(&self, index: usize, socket: &Socket) -> io::Result<()> {
+        let index = epoll::EventData::new_u64(index as u64);
+        epoll::add(&self.epoll, socket, index, epoll::EventFlags::IN)
     }
 
     /// Makes the descriptor readable while `other` is, too.

@@ -1,7 +1,7 @@
 //! Planned source ports of this host's packets (`weft plan ports`): packets to a peer leave only from the ports planned
 //! for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -37,6 +37,14 @@ impl Planned {
         }
     }
 
+    /// Returns the plan of a table.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is not a port table.
+    pub(crate) fn parse(table: &str) -> Outcome<Self> {
+        read_port_csv(table).map(Self::new).map_err(|_| Errno(libc::EINVAL))
+    }
+
     pub(crate) fn new(rows: impl IntoIterator<Item = PlannedPort>) -> Self {
         let mut planned = Self::default();
         for PlannedPort { source, destination, port } in rows {
@@ -55,13 +63,40 @@ impl Planned {
         counts.max().and_then(|count| u16::try_from(count).ok())
     }
 
-    /// Returns the plan for packets from this address.
-    pub(crate) fn from(&self, source: IpAddr) -> Sources {
+    /// Returns `true` if it plans packets from this address.
+    pub(crate) fn has(&self, source: IpAddr) -> bool {
+        matches!(source, IpAddr::V4(source) if self.0.contains_key(&source))
+    }
+
+    /// Returns the plan for packets from this address, which has `paths` sockets beside those of the plan.
+    pub(crate) fn from(&self, source: IpAddr, paths: u16) -> Sources {
+        self.replacing(source, paths, &[], &[])
+    }
+
+    /// Returns the plan for packets from this address, given the ports of the present plan and of the `paths` sockets
+    /// beside it: a port of both plans keeps its socket, and a port that a path has is used with that path's socket.
+    pub(crate) fn replacing(
+        &self,
+        source: IpAddr,
+        paths: u16,
+        present: &[u16],
+        of_paths: &[u16],
+    ) -> Sources {
         let IpAddr::V4(source) = source else { return Sources::default() };
-        let mut sources = Sources::default();
-        for (&destination, ports) in self.0.get(&source).into_iter().flatten() {
-            let places = ports.iter().map(|&port| sources.place(port)).collect();
-            sources.places.insert(destination.into(), places);
+        let of_source = || self.0.get(&source).into_iter().flatten();
+        let wanted: BTreeSet<u16> = of_source().flat_map(|(_, ports)| ports).copied().collect();
+        let unwanted = |at: &usize| !wanted.contains(&present[*at]);
+        let mut free: Vec<usize> = (0..present.len()).filter(unwanted).rev().collect();
+        let mut sources = Sources { ports: present.to_vec(), sockets: BTreeMap::new() };
+        for (&destination, ports) in of_source() {
+            let socket = |&port: &u16| {
+                let of_path = of_paths.iter().position(|&other| other == port);
+                let at =
+                    of_path.unwrap_or_else(|| usize::from(paths) + sources.place(port, &mut free));
+                u16::try_from(at).expect("sockets are fewer than ports")
+            };
+            let sockets = ports.iter().map(socket).collect();
+            sources.sockets.insert(destination.into(), sockets);
         }
         sources
     }
@@ -70,32 +105,37 @@ impl Planned {
 /// The plan for one address of this host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// Distinct ports.
+    /// Distinct ports, each of a socket after those of the paths.
     pub(crate) ports: Vec<u16>,
-    /// The indices in `ports` of each peer's ports.
-    places: BTreeMap<IpAddr, Vec<usize>>,
+    /// The indices of the sockets with each peer's ports.
+    sockets: BTreeMap<IpAddr, Vec<u16>>,
 }
 
 impl Sources {
-    fn place(&mut self, port: u16) -> usize {
-        let known = self.ports.iter().position(|&other| other == port);
-        known.unwrap_or_else(|| {
-            self.ports.push(port);
-            self.ports.len() - 1
-        })
+    /// Returns `true` if no packets are planned.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// Returns the index of a port, which is one of `free` if the port has none yet.
+    fn place(&mut self, port: u16, free: &mut Vec<usize>) -> usize {
+        if let Some(known) = self.ports.iter().position(|&other| other == port) {
+            return known;
+        }
+        let place = free.pop().unwrap_or(self.ports.len());
+        self.ports.resize(self.ports.len().max(place + 1), port);
+        self.ports[place] = port;
+        place
     }
 
     /// Returns the socket for a packet on this path to `peer`; the first `paths` sockets are not planned.
     #[inline]
     pub(crate) fn socket(&self, peer: IpAddr, path: u16, paths: u16) -> u16 {
-        if self.ports.is_empty() {
+        if self.sockets.is_empty() {
             return path;
         }
-        let planned = self.places.get(&peer).and_then(|places| {
-            let place = places[usize::from(path) % places.len()];
-            u16::try_from(usize::from(paths) + place).ok()
-        });
-        planned.unwrap_or_else(|| path % paths)
+        let planned = self.sockets.get(&peer);
+        planned.map_or_else(|| path % paths, |sockets| sockets[usize::from(path) % sockets.len()])
     }
 }
 
@@ -113,7 +153,7 @@ mod tests {
         let rows = [row(1, 2, 50_001), row(1, 2, 50_002), row(1, 3, 50_002), row(2, 1, 50_003)];
         let planned = Planned::new(rows);
         assert_eq!(planned.paths(), Some(2));
-        let sources = planned.from(Ipv4Addr::new(10, 0, 0, 1).into());
+        let sources = planned.from(Ipv4Addr::new(10, 0, 0, 1).into(), 4);
         assert_eq!(sources.ports, [50_001, 50_002]);
         let peer = |host| IpAddr::from([10, 0, 0, host]);
         // Sockets 0 to 3 are not planned.
@@ -127,8 +167,25 @@ mod tests {
     fn without_a_plan_paths_are_sockets() {
         let planned = Planned::default();
         assert_eq!(planned.paths(), None);
-        let sources = planned.from([10, 0, 0, 1].into());
+        let sources = planned.from([10, 0, 0, 1].into(), 128);
         assert!(sources.ports.is_empty());
         assert_eq!(sources.socket([10, 0, 0, 2].into(), 77, 128), 77);
+    }
+
+    #[test]
+    fn another_plan_keeps_the_index_of_a_common_port_and_reuses_the_others() {
+        let from = Ipv4Addr::new(10, 0, 0, 1).into();
+        let first = Planned::new([row(1, 2, 50_001), row(1, 2, 50_002), row(1, 3, 50_003)]);
+        let first = first.from(from, 4);
+        let next = Planned::new([row(1, 2, 50_002), row(1, 2, 50_009), row(1, 3, 50_008)]);
+        let next = next.replacing(from, 4, &first.ports, &[]);
+        assert_eq!(next.ports, [50_009, 50_002, 50_008]);
+        let socket = |host, path| next.socket(IpAddr::from([10, 0, 0, host]), path, 4);
+        assert_eq!([socket(2, 0), socket(2, 1), socket(3, 0)], [5, 4, 6]);
+        // The kernel gave path 3 one of the ports.
+        let of_paths = [40_000, 40_001, 40_002, 50_010];
+        let grown = Planned::new((0..5).map(|port| row(1, 2, 50_010 + port)));
+        let grown = grown.replacing(from, 4, &next.ports, &of_paths);
+        assert_eq!((grown.ports.len(), grown.socket([10, 0, 0, 2].into(), 0, 4)), (4, 3));
     }
 }
