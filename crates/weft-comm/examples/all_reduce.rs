@@ -1,7 +1,7 @@
 //! Ranks that sum their vectors ROUNDS times: `all_reduce RANK RANKS HOST:PORT ELEMENTS ROUNDS [net|shm|hybrid]`.
-//! Rank 0 listens at the address. Run it under `weft run`, or on RDMA hardware.
+//! Rank 0 listens at the address. `WEFT_COLL` has further options. Run it under `weft run`, or on RDMA hardware.
 
-use std::env::args;
+use std::env::{self, args};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -26,6 +26,10 @@ fn run() -> Result<(), Box<dyn Error>> {
     let (rank, ranks, rounds): (usize, usize, usize) =
         (rank.parse()?, ranks.parse()?, rounds.parse()?);
     let mut options = Options::default();
+    for word in env::var("WEFT_COLL").unwrap_or_default().split_whitespace() {
+        let (name, value) = word.split_once('=').ok_or("WEFT_COLL has words NAME=VALUE")?;
+        options.set(name, value)?;
+    }
     if let [channels] = channels {
         options.channels = channels.parse()?;
     }

@@ -1,6 +1,7 @@
 //! A rank of a group, polled by its owner.
 
 mod meet;
+mod plan;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -14,6 +15,7 @@ use weft_coll::{
 use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
 
+use crate::controller::Follower;
 use crate::error::ranks;
 use crate::link::{HostLink, Message};
 use crate::rendezvous::{self, Member};
@@ -37,11 +39,31 @@ const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Communicator<B> {
     node: Node,
     lanes: Lanes,
-    group: Group<B, Message>,
+    group: Group<Held<B>, Message>,
     options: Options,
     setup: Option<ChannelSetup>,
     shared: Option<Shared>,
+    /// The thread that follows the route controller's plan, if there is one.
+    follower: Option<Follower>,
     last_active: Instant,
+}
+
+/// The buffer of a call.
+#[derive(Debug)]
+enum Held<B> {
+    /// Bytes that the rank itself exchanges with the others.
+    Own(Vec<u8>),
+    /// The caller's buffer.
+    Caller(B),
+}
+
+impl<B: AsMut<[u8]>> AsMut<[u8]> for Held<B> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Caller(buffer) => buffer.as_mut(),
+        }
+    }
 }
 
 /// Every address of this host, and any free port.
@@ -61,14 +83,14 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Returns `NoToken` if other hosts reach that address and the job has no token, `Token` if the token cannot be
     /// read, `Rank` for an invalid number, `Options` for an invalid option, `Node` if there is no device, `Missing` if
     /// ranks do not join in time, `Refused` or `Options` if their options differ, and `Channel` or `Shared` if they
-    /// cannot reach each other.
+    /// cannot reach each other, and `NoPlan` if a required route controller does not plan the group.
     pub fn join(
         at: SocketAddr,
         rank: usize,
         ranks: usize,
         mut options: Options,
     ) -> Result<Self, CommError> {
-        options.find_token()?;
+        options.find_tokens()?;
         rendezvous::check_token(options.token.as_ref(), &[at])?;
         // Rank 0 sees the others at the first address of the loopback interface.
         let is_seen = rank > 0 && at.ip().is_loopback();
@@ -93,7 +115,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         rank: usize,
         mut options: Options,
     ) -> Result<Self, CommError> {
-        options.find_token()?;
+        options.find_tokens()?;
         rendezvous::check_token(options.token.as_ref(), addresses)?;
         let ranks = addresses.len();
         let own = addresses.get(rank).ok_or(CommError::Rank { rank, ranks })?;
@@ -114,7 +136,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         ranks: usize,
         mut options: Options,
     ) -> Result<(Self, SocketAddr), CommError> {
-        options.find_token()?;
+        options.find_tokens()?;
         let (this, port) = Self::open(rank, ranks, options, EVERY_ADDRESS)?;
         let address = SocketAddr::new(this.node.address(), port);
         rendezvous::check_token(this.options.token.as_ref(), &[address])?;
@@ -164,6 +186,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             options,
             setup: None,
             shared: None,
+            follower: None,
         };
         Ok((this, port))
     }
@@ -178,6 +201,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
             self.shared = Some(Shared::open(number, size, longest, rate, until)?);
         }
+        self.take_plan(group)?;
         Ok(self)
     }
 
@@ -211,7 +235,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// # Errors
     /// Returns `Failed` if the group has failed, or else the first parameter of the call that does not fit.
     pub fn submit(&mut self, call: Call, buffer: B) -> Result<u64, CallError> {
-        let number = self.group.submit(call, buffer)?;
+        let number = self.group.submit(call, Held::Caller(buffer))?;
         self.advance();
         Ok(number)
     }
@@ -223,6 +247,18 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         wake: Option<BorrowedFd<'_>>,
         timeout: Option<Duration>,
     ) -> Option<Event<B>> {
+        let Event { call, result, buffer } = self.wait_held(wake, timeout)?;
+        match buffer {
+            Held::Caller(buffer) => Some(Event { call, result, buffer }),
+            Held::Own(_) => unreachable!("`exchange` waits for its own calls"),
+        }
+    }
+
+    fn wait_held(
+        &mut self,
+        wake: Option<BorrowedFd<'_>>,
+        timeout: Option<Duration>,
+    ) -> Option<Event<Held<B>>> {
         let until = timeout.map(|timeout| self.node.now() + timeout);
         loop {
             let moved = self.progress();
@@ -284,15 +320,18 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let number = self.submit(call, buffer)?;
         loop {
             let Some(event) = self.wait(None, timeout) else {
-                let whom = ranks(&self.waits_for());
-                let after = timeout.unwrap_or(Duration::MAX);
-                return Err(CommError::TimedOut { call: number, after, whom });
+                return Err(self.timed_out(number, timeout.unwrap_or(Duration::MAX)));
             };
             if event.call == number {
                 event.result?;
                 return Ok(event.buffer);
             }
         }
+    }
+
+    /// Returns the error of a call that was not done in time.
+    fn timed_out(&self, call: u64, after: Duration) -> CommError {
+        CommError::TimedOut { call, after, whom: ranks(&self.waits_for()) }
     }
 
     /// Advances all transfers. Returns `true` if anything arrived.

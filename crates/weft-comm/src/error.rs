@@ -92,6 +92,21 @@ pub enum CommError {
     /// The group failed.
     #[error(transparent)]
     Group(#[from] Error),
+    /// The route controller did not answer, or refused.
+    #[error("the route controller at {at} {why}")]
+    Controller {
+        /// Its address.
+        at: String,
+        /// The reason.
+        #[source]
+        why: ControllerError,
+    },
+    /// The controller is required and the group has no plan.
+    #[error("the controller is required, and the group's ports are not planned: {why}")]
+    NoPlan {
+        /// The reason.
+        why: String,
+    },
     /// No call completed in time.
     #[error("call {call} was not done in {after}; it waits for {whom}")]
     TimedOut {
@@ -120,6 +135,35 @@ pub enum AnswerError {
     /// The answer cannot be parsed.
     #[error("its answer {0:?} cannot be read")]
     Malformed(String),
+}
+
+/// The errors of a request to a controller.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// The controller is not reached.
+    #[error(
+        "cannot be reached ({0}): is `weft route serve` running there, with --page and --token-file?"
+    )]
+    Unreachable(#[source] io::Error),
+    /// The controller refuses the request.
+    #[error("refuses ({status}): {why}")]
+    Refused {
+        /// The status of the response.
+        status: u16,
+        /// Its text.
+        why: String,
+    },
+    /// The response is not a controller's.
+    #[error("is no controller of `weft route serve`: {0}")]
+    Malformed(String),
+}
+
+impl ControllerError {
+    /// Returns the error with the controller's address.
+    pub(crate) fn of(self, at: &str) -> CommError {
+        CommError::Controller { at: at.to_owned(), why: self }
+    }
 }
 
 /// The errors of the memory that ranks of one machine share.

@@ -10,6 +10,7 @@
 //! | channels between all of them | `communicator/meet.rs` |
 //! | memory that ranks of one machine share | `shared/` |
 //! | both as a group's link | `link.rs` |
+//! | order and source ports from a route controller | `controller/`, `communicator/plan.rs` |
 //! | a rank, polled by its owner | `communicator.rs` |
 //! | a rank on its own thread | `worker.rs` |
 //!
@@ -43,6 +44,7 @@
 
 mod callers;
 mod communicator;
+mod controller;
 mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
@@ -63,8 +65,9 @@ pub mod properties {
 }
 
 pub use communicator::Communicator;
-pub use error::{AnswerError, CommError, SharedError};
-pub use options::{Channels, Options, TOKEN_VARIABLE};
+pub use controller::{CONTROLLER_TOKEN_VARIABLE, ControllerAddress, ControllerAddressError};
+pub use error::{AnswerError, CommError, ControllerError, SharedError};
+pub use options::{Channels, Options, TOKEN_VARIABLE, Traffic};
 pub use rendezvous::{Member, rendezvous};
 pub use worker::{Buffer, Pending, PendingError, Worker};
 

@@ -1,12 +1,13 @@
 //! The options of a rank.
 
-use std::fmt;
+mod table;
 
 use weft_coll::{Algorithm, Config};
 use weft_guard::Token;
 use weft_units::{ByteCount, Duration};
 
 use crate::CommError;
+use crate::controller::{CONTROLLER_TOKEN_VARIABLE, ControllerAddress};
 
 weft_units::registry! {
     /// The carriers of a group's messages.
@@ -18,6 +19,16 @@ weft_units::registry! {
         /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the
         /// others.
         Hybrid => "hybrid";
+    }
+}
+
+weft_units::registry! {
+    /// The pairs of ranks between which ports are planned.
+    pub enum Traffic: "traffic" {
+        /// Each rank and the next in the order, as for rings.
+        Ring => "ring";
+        /// Every two ranks, as for an all-to-all.
+        All => "all";
     }
 }
 
@@ -46,6 +57,14 @@ pub struct Options {
     pub token: Option<Token>,
     /// The time in which a connection to rank 0 must identify its rank.
     pub hello_timeout: Duration,
+    /// The route controller that plans the order of ranks and the source ports, if any.
+    pub controller: Option<ControllerAddress>,
+    /// The controller's token; if not given, that of the environment ([`CONTROLLER_TOKEN_VARIABLE`]).
+    pub controller_token: Option<Token>,
+    /// The pairs of ranks between which the controller plans ports.
+    pub plan_traffic: Traffic,
+    /// Number of ports planned for each of these pairs.
+    pub plan_ports: usize,
 }
 
 /// The environment variable with the job's token; the variable with the suffix `_FILE` names a file with the token.
@@ -67,12 +86,18 @@ impl Default for Options {
             join_timeout: Duration::from_secs(60),
             token: None,
             hello_timeout: Duration::from_secs(2),
+            controller: None,
+            controller_token: None,
+            plan_traffic: Traffic::Ring,
+            plan_ports: 4,
         }
     }
 }
 
 /// Maximum number of lanes between two ranks.
 const MAX_LANES: usize = 64;
+/// Maximum number of planned ports between two ranks.
+const MAX_PLAN_PORTS: usize = 128;
 /// Minimum and maximum of a piece in bytes.
 const PIECE_BYTES: [u64; 2] = [64, 16 << 20];
 
@@ -82,40 +107,16 @@ const MAX_POSTED_BYTES: u64 = 256 << 20;
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 impl Options {
-    /// Sets an option: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's
-    /// (`weft_xrdma::Options::set`).
+    /// Reads the tokens of the environment if none are given.
     ///
     /// # Errors
-    /// Returns `Options` if there is no such option or its value is invalid.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), CommError> {
-        let refused =
-            |error: &dyn fmt::Display| CommError::Options(format!("{name}={value}: {error}"));
-        match name {
-            "channels" => {
-                self.channels = value.parse::<Channels>().map_err(|error| refused(&error))?
-            }
-            "algorithm" => {
-                self.algorithm = value.parse::<Algorithm>().map_err(|error| refused(&error))?
-            }
-            "lanes" => self.lanes = value.parse().map_err(|_| refused(&"not a number"))?,
-            "hello_timeout" => {
-                self.hello_timeout = value.parse().map_err(|_| refused(&"not a time"))?;
-            }
-            "piece" => self.piece = value.parse().map_err(|_| refused(&"not bytes"))?,
-            _ => {
-                self.node.set(name, value).map_err(|error| CommError::Options(error.to_string()))?
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the token of the environment if none is given.
-    ///
-    /// # Errors
-    /// Returns `Token` if the environment's token is invalid or its file is readable by other users.
-    pub(crate) fn find_token(&mut self) -> Result<(), CommError> {
+    /// Returns `Token` if a token of the environment is invalid or its file is readable by other users.
+    pub(crate) fn find_tokens(&mut self) -> Result<(), CommError> {
         if self.token.is_none() {
             self.token = Token::from_environment(TOKEN_VARIABLE)?;
+        }
+        if self.controller.is_some() && self.controller_token.is_none() {
+            self.controller_token = Token::from_environment(CONTROLLER_TOKEN_VARIABLE)?;
         }
         Ok(())
     }
@@ -131,6 +132,15 @@ impl Options {
         }
         if self.piece.0 < PIECE_BYTES[0] || self.piece.0 > PIECE_BYTES[1] {
             return refuse(format!("pieces of {}, expected 64 B to 16 MiB", self.piece));
+        }
+        if self.plan_ports == 0 || self.plan_ports > MAX_PLAN_PORTS {
+            return refuse(format!(
+                "{} planned ports, expected 1 to {MAX_PLAN_PORTS}",
+                self.plan_ports
+            ));
+        }
+        if self.controller.is_some() && self.channels == Channels::Shm {
+            return refuse("controller: a group whose channels are shm sends no packets".into());
         }
         let mut order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
         let only = match self.channels {
@@ -178,9 +188,15 @@ impl Options {
         let order =
             self.order.as_ref().map_or_else(|| String::from("-"), |order| format!("{order:?}"));
         let order = order.replace(' ', "");
+        // Ranks may reach one controller by different addresses.
+        let controller = match &self.controller {
+            None => "none",
+            Some(controller) if controller.is_required => "required",
+            Some(_) => "optional",
+        };
         let Self { channels, lanes, piece, algorithm, .. } = self;
         format!(
-            "ranks={ranks},channels={},lanes={lanes},piece={},order={order},algorithm={algorithm}",
+            "ranks={ranks},channels={},lanes={lanes},piece={},order={order},algorithm={algorithm},controller={controller}",
             channels.name(),
             piece.0
         )

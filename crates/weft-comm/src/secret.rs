@@ -23,6 +23,11 @@ pub(crate) fn memory_number(group: u64) -> u64 {
     number(&group.to_le_bytes(), "shared memory")
 }
 
+/// Returns the number in the name of a group's job at a route controller, whose readers see names.
+pub(crate) fn job_number(group: u64) -> u64 {
+    number(&group.to_le_bytes(), "job")
+}
+
 /// Returns the first eight bytes of HMAC-SHA256 (RFC 2104).
 fn number(key: &[u8], text: &str) -> u64 {
     let tag = sign(&Key::new(HMAC_SHA256, key), text.as_bytes());

@@ -62,8 +62,8 @@ pub use apply::{Change, PROTOCOL, Plan, Refusal};
 pub use collect::{CollectedItem, Collector, CollectorCounters};
 pub use config::SteerConfig;
 pub use daemon::{
-    Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, ReadInventory,
-    RefusedView, RequestError, View,
+    Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, PortsRequest,
+    ReadInventory, RefusedView, RequestError, SenderPort, SenderPorts, View,
 };
 pub use error::{ConfigError, InventoryError, SteerError};
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};

@@ -88,7 +88,7 @@ pub(super) fn view() -> View {
         "reason": "", "commands": [],
     });
     let job = json!({
-        "name": "", "flows": 0, "announced": 0, "begun": true, "rate": 0, "fullest_per_mille": 0,
+        "name": "", "flows": 0, "announced": 0, "begun": true, "version": 1, "rate": 0, "fullest_per_mille": 0,
     });
     View {
         links: read(json!([link])),

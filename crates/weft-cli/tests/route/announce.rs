@@ -196,6 +196,24 @@ fn hostile(controller: &Controller, token: &File) {
             "400",
         ),
         ("POST /v1/elsewhere HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test", "", "404"),
+        ("POST /v1/ports?job=x&source=10.1.0.2 HTTP/1.0", "", "403 or 401"),
+        (
+            "POST /v1/ports?job=x&source=10.1.0.2 HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
+            "",
+            "404",
+        ),
+        (
+            "POST /v1/ports?job=x&source=h0 HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
+            "",
+            "400",
+        ),
+        ("POST /v1/order HTTP/1.0", "10.1.0.2\n", "403 or 401"),
+        (
+            "POST /v1/order HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
+            "10.1.0.2\nh0\n",
+            "400",
+        ),
+        ("POST /v1/order HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test", "", "400"),
     ] {
         let mut stream = std::net::TcpStream::connect(&controller.page).unwrap();
         let length = body.len();

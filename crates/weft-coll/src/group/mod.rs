@@ -233,6 +233,21 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.peers.len()
     }
 
+    /// Changes the order of ranks from the next call on. All ranks change it after the same call.
+    ///
+    /// # Panics
+    /// If a call is in progress, or the order does not name every rank once.
+    pub fn set_order(&mut self, order: Vec<usize>) {
+        assert!(self.calls.is_empty(), "the schedules of calls in progress have the old order");
+        let named: BTreeSet<usize> = order.iter().copied().collect();
+        assert!(
+            named.into_iter().eq(0..self.ranks()) && order.len() == self.ranks(),
+            "each rank once"
+        );
+        self.schedules.clear();
+        self.config.order = order;
+    }
+
     /// Starts a collective on a buffer, which its [`Event`] returns. Calls are numbered from 0 and complete in
     /// order; several may be in progress. [`advance`](Self::advance) performs it.
     ///

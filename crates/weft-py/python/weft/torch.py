@@ -98,17 +98,23 @@ def _put_back(tensors, flats):
             tensor.copy_(flat.view(tensor.shape))
 
 
+def _options(size):
+    """Returns the options of WEFT_COLL for a group of this size. An order is that of groups of as many ranks as it names."""
+    options = dict(word.split("=", 1) for word in os.environ.get("WEFT_COLL", "").split())
+    if options.get("order", "").count(",") + 1 != size:
+        options.pop("order", None)
+    return options
+
+
 class ProcessGroup(dist.ProcessGroup):
     """Ranks that perform collectives over Weft."""
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
-        words = os.environ.get("WEFT_COLL", "").split()
-        self._options = dict(word.split("=", 1) for word in words)
         self._store, self._pairs = store, {}
         self._group_name = self._group_text = ""
-        self._group = Group(rank, size, self._options)
+        self._group = Group(rank, size, _options(size))
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
         self._kept = collections.deque(maxlen=_MAX_KEPT_WORKS)
@@ -305,7 +311,9 @@ class ProcessGroup(dist.ProcessGroup):
         if (ends, tag) not in self._pairs:
             name = f"weft/message/{sender}>{receiver}/{tag}"
             end = ends.index(self._rank)
-            self._pairs[ends, tag] = Pair(self._store, name, end, self._options)
+            # A pair's packets are not planned: its group exists for as long as the messages.
+            options = {key: value for key, value in _options(2).items() if not key.startswith("controller")}
+            self._pairs[ends, tag] = Pair(self._store, name, end, options)
         pair = self._pairs[ends, tag]
         flats = [_flat(tensor) for tensor in tensors]
         messages = [pair.post(_memory(flat)) for flat in flats]

@@ -26,6 +26,25 @@ pub struct PortSearch {
     pub tries: usize,
 }
 
+impl PortSearch {
+    /// Returns the search for a job of this many flows: many ports for each flow of a small job and few for a large one,
+    /// because planning blocks the controller.
+    pub fn of(entropy: Entropy, flows: usize) -> Self {
+        const TRIES_PER_FLOW: core::ops::RangeInclusive<usize> = 8..=64;
+        const MAX_TRIES_PER_JOB: usize = 1 << 20;
+        let share = MAX_TRIES_PER_JOB / flows.max(1);
+        Self { entropy, tries: share.clamp(*TRIES_PER_FLOW.start(), *TRIES_PER_FLOW.end()) }
+    }
+}
+
+/// The ports chosen for some flows.
+pub(super) struct Choice {
+    /// The flows; none for a flow that arrives from no port that was tried.
+    pub(super) flows: Vec<Option<JobFlow>>,
+    /// The fault of the first flow without a port.
+    pub(super) fault: Option<JobError>,
+}
+
 /// The ports planned for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
@@ -102,7 +121,12 @@ impl Controller {
         let index = self.telemetry.index(now);
         self.watch_jobs(index, now);
         let mut loads = self.loads_without(name, index);
-        let (flows, (full, link)) = self.choose(pairs, search, seed, &mut loads)?;
+        let Choice { flows, fault } = self.choose(pairs, search, seed, &mut loads)?;
+        let flows: Vec<JobFlow> = match fault {
+            Some(fault) => return Err(fault),
+            None => flows.into_iter().flatten().collect(),
+        };
+        let (routes, (full, link)) = self.routes(&flows, &loads);
         let ports: Vec<u16> = flows.iter().map(|it| it.flow.ports().0).collect();
         let kept = pairs.iter().zip(&ports).filter(|(pair, port)| pair.port == Some(**port));
         let kept = kept.count();
@@ -112,39 +136,38 @@ impl Controller {
             self.fabric.name(link),
             full
         );
-        self.keep_job(name, flows, full, index, now);
+        self.keep_job(name, flows.into_iter().zip(routes).collect(), full, now);
         self.emit(EventKind::Job, Subject::default(), text, now);
         Ok(Announced { ports, kept, fullest: (link, full) })
     }
 
-    fn keep_job(
-        &mut self,
-        name: &str,
-        mut flows: Vec<JobFlow>,
-        fullest: u32,
-        index: u64,
-        now: Instant,
-    ) {
-        flows.sort_unstable_by_key(|it| it.flow);
+    /// Stores a job with its flows and their routes.
+    fn keep_job(&mut self, name: &str, mut flows: Vec<(JobFlow, u64)>, fullest: u32, now: Instant) {
+        flows.sort_unstable_by_key(|(it, _)| it.flow);
+        let (flows, routes) = flows.into_iter().unzip();
         // A job that is planned again while it runs stays a running job.
-        let begun = self.jobs.get(name).is_some_and(|before| before.begun);
-        let (announced, seen) = (now.as_nanos(), Some(index));
-        self.jobs.insert(name.to_owned(), Job { announced, begun, fullest, flows, seen });
+        let before = self.jobs.get(name);
+        let (begun, version) = before.map_or((false, 0), |job| (job.begun, job.version));
+        let (announced, seen) = (now.as_nanos(), Some(self.telemetry.index(now)));
+        let (version, lease, renewed) = (version.saturating_add(1), None, Some(now.as_nanos()));
+        let job = Job { announced, begun, fullest, version, lease, flows, routes, renewed, seen };
+        self.jobs.insert(name.to_owned(), job);
     }
 
-    /// Chooses a port for each flow, adds the flow to the loads, and returns the flows and the fullest link of their
-    /// paths.
-    fn choose(
+    /// Chooses a port for each flow and adds the flow to the loads.
+    ///
+    /// # Errors
+    /// Returns the fault of a pair of which no flow can be made.
+    pub(super) fn choose(
         &self,
         pairs: &[Pair],
         PortSearch { entropy, tries }: PortSearch,
         seed: Seed,
         loads: &mut [u64],
-    ) -> Result<(Vec<JobFlow>, (u32, LinkId)), JobError> {
+    ) -> Result<Choice, JobError> {
         let mut rng = seed.child("announce", 0).rng();
         let limit = self.config.moves.max_percent * 10;
-        let mut chosen = Vec::with_capacity(pairs.len());
-        let mut fullest = (0, LinkId(0));
+        let mut choice = Choice { flows: Vec::with_capacity(pairs.len()), fault: None };
         let mut candidates = Candidates::default();
         for (first, chunk) in (0..).step_by(FLOWS_AT_A_TIME).zip(pairs.chunks(FLOWS_AT_A_TIME)) {
             candidates.clear();
@@ -164,18 +187,22 @@ impl Controller {
                 let cost = |path: &Path| self.cost(path, pair.rate.as_bps(), loads);
                 let found = least_busy(arriving.map(|it| (cost(it.0), it)), limit);
                 let Some((path, &(_, flow_of_path))) = found else {
-                    let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
-                    return Err(JobError::NoWay { flow, outcome });
+                    choice.fault.get_or_insert_with(|| {
+                        let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
+                        JobError::NoWay { flow, outcome }
+                    });
+                    choice.flows.push(None);
+                    continue;
                 };
                 for &link in path.links() {
                     let load = &mut loads[link.index()];
                     *load = load.saturating_add(pair.rate.as_bps());
-                    fullest = fullest.max((per_mille(*load, &self.fabric, link), link));
                 }
-                chosen.push(JobFlow { flow: flow_of_path, cable: *cable, rate: pair.rate });
+                let flow = JobFlow { flow: flow_of_path, cable: *cable, rate: pair.rate };
+                choice.flows.push(Some(flow));
             }
         }
-        Ok((chosen, fullest))
+        Ok(choice)
     }
 
     /// Looks up the paths of all candidates, though the first may suffice: all together take little longer than one.
@@ -204,17 +231,7 @@ impl Controller {
     /// Returns the load to expect on each link without the job `name`, in bits per second: at least the measured load
     /// plus that of jobs that have not begun, and at least the sum of all jobs, because a job may pause.
     fn loads_without(&self, name: &str, index: u64) -> Vec<u64> {
-        let mut carried = vec![0u64; self.fabric.links()];
-        for link in self.telemetry.ports() {
-            // Reports of the last window may not have arrived yet.
-            let window =
-                (1..=2).find_map(|back| self.telemetry.window(link, index.checked_sub(back)?));
-            carried[link.index()] = window.map_or(0, |it| it.rate());
-        }
-        for (link, change) in self.expected(index.saturating_sub(1)) {
-            let load = &mut carried[link.index()];
-            *load = load.saturating_add_signed(change);
-        }
+        let mut carried = self.carried_loads(index);
         let before = self.jobs.get(name).filter(|job| job.begun);
         before.into_iter().for_each(|job| {
             self.each_link(job, |link, rate| {
@@ -234,13 +251,39 @@ impl Controller {
         carried.iter().zip(&promised).map(|(&carried, &promised)| carried.max(promised)).collect()
     }
 
+    /// Returns the load of each link in the last window, with the changes of later moves, in bits per second.
+    pub(super) fn carried_loads(&self, index: u64) -> Vec<u64> {
+        let mut carried = vec![0u64; self.fabric.links()];
+        for link in self.telemetry.ports() {
+            // Reports of the last window may not have arrived yet.
+            let window =
+                (1..=2).find_map(|back| self.telemetry.window(link, index.checked_sub(back)?));
+            carried[link.index()] = window.map_or(0, |it| it.rate());
+        }
+        for (link, change) in self.expected(index.saturating_sub(1)) {
+            let load = &mut carried[link.index()];
+            *load = load.saturating_add_signed(change);
+        }
+        carried
+    }
+
     /// Calls `each` for every link of every flow of a job on its present path, with the flow's rate.
     fn each_link(&self, job: &Job, mut each: impl FnMut(LinkId, u64)) {
-        let known = || job.flows.iter().filter_map(|it| Some((it, self.start_of(it)?)));
-        let mut rates = known().map(|(it, _)| it.rate.as_bps());
-        self.fabric.paths(known().map(|(it, start)| (start, &it.flow)), |path| {
-            let rate = rates.next().expect("a path a flow");
+        self.each_path(&job.flows, |flow, path| {
+            let rate = job.flows[flow].rate.as_bps();
             path.links().iter().for_each(|&link| each(link, rate));
+        });
+    }
+
+    /// Calls `each` with the index and the present path of every flow whose sender the fabric has.
+    pub(super) fn each_path(&self, flows: &[JobFlow], mut each: impl FnMut(usize, &Path)) {
+        let known = || {
+            let all = flows.iter().enumerate();
+            all.filter_map(|(place, it)| Some((place, it, self.start_of(it)?)))
+        };
+        let mut places = known().map(|(place, ..)| place);
+        self.fabric.paths(known().map(|(_, it, start)| (start, &it.flow)), |path| {
+            each(places.next().expect("a path a flow"), path);
         });
     }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weft_units::{BitRate, Instant};
+use weft_units::{BitRate, Duration, Instant};
 
 use super::{Controller, EventKind, Subject};
 use crate::fabric::LinkId;
@@ -40,8 +40,20 @@ pub struct Job {
     pub begun: bool,
     /// The expected utilisation of its fullest link, in thousandths.
     pub fullest: u32,
+    /// Number of times that its ports were planned. A job of an older state file has none.
+    #[serde(default)]
+    pub version: u64,
+    /// The time after the last renewal at which it counts as ended; none for a job that is never renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Duration>,
     /// Its flows, in order of their five-tuples.
     pub flows: Vec<JobFlow>,
+    /// By flow, a number of the path on which its port was planned (`replan.rs`); none since a restart.
+    #[serde(skip)]
+    pub(super) routes: Vec<u64>,
+    /// The time of the last renewal in nanoseconds; none since a restart.
+    #[serde(skip)]
+    pub(super) renewed: Option<u64>,
     /// The last window in which the job was sampled; none since a restart.
     #[serde(skip)]
     pub(super) seen: Option<u64>,
@@ -125,6 +137,18 @@ fn list(names: &[String]) -> String {
 }
 
 impl Job {
+    /// Returns a job without flows.
+    pub(crate) fn empty() -> Self {
+        let (announced, begun, fullest, version, lease) = (0, false, 0, 1, None);
+        let (flows, routes) = (Vec::new(), Vec::new());
+        Self { announced, begun, fullest, version, lease, flows, routes, renewed: None, seen: None }
+    }
+
+    /// Returns a number that no other plan of a job of this name has, also of one announced after a restart.
+    pub const fn plan(&self) -> u64 {
+        self.announced.wrapping_add(self.version)
+    }
+
     /// Checks that a name is valid for a job.
     ///
     /// # Errors
@@ -147,14 +171,63 @@ impl Controller {
     /// # Errors
     /// Returns [`JobError::Unknown`].
     pub fn withdraw(&mut self, name: &str, now: Instant) -> Result<usize, JobError> {
-        let Some(job) = self.jobs.remove(name) else {
-            let known = self.jobs.keys().take(8).cloned().collect();
-            return Err(JobError::Unknown { name: name.to_owned(), known });
-        };
+        let job = self.jobs.remove(name).ok_or_else(|| self.unknown(name))?;
         let count = job.flows.len();
         let text = format!("{name} withdrawn, {count} flows");
         self.emit(EventKind::Job, Subject::default(), text, now);
         Ok(count)
+    }
+
+    /// Makes a job end when it is not renewed for this time, or keeps it without renewals.
+    ///
+    /// # Errors
+    /// Returns [`JobError::Unknown`].
+    pub fn set_job_lease(
+        &mut self,
+        name: &str,
+        lease: Option<Duration>,
+        now: Instant,
+    ) -> Result<(), JobError> {
+        self.renew_job(name, now)?;
+        self.jobs.get_mut(name).expect("it was renewed").lease = lease;
+        Ok(())
+    }
+
+    /// Renews the lease of a job, and returns the job with its present ports.
+    ///
+    /// # Errors
+    /// Returns [`JobError::Unknown`] if it was never announced, or has ended.
+    pub fn renew_job(&mut self, name: &str, now: Instant) -> Result<&Job, JobError> {
+        if !self.jobs.contains_key(name) {
+            return Err(self.unknown(name));
+        }
+        let job = self.jobs.get_mut(name).expect("it was found");
+        job.renewed = Some(now.as_nanos());
+        Ok(job)
+    }
+
+    fn unknown(&self, name: &str) -> JobError {
+        let known = self.jobs.keys().take(8).cloned().collect();
+        JobError::Unknown { name: name.to_owned(), known }
+    }
+
+    /// Removes jobs whose lease has expired: their ranks ended without a withdrawal.
+    pub(super) fn expire_jobs(&mut self, now: Instant) {
+        let is_over = |job: &mut Job| {
+            let renewed = *job.renewed.get_or_insert(now.as_nanos());
+            job.lease.is_some_and(|lease| now.since(Instant::from_nanos(renewed)) > lease)
+        };
+        let over: Vec<String> = self
+            .jobs
+            .iter_mut()
+            .filter_map(|(name, job)| is_over(job).then(|| name.clone()))
+            .collect();
+        for name in over {
+            let job = self.jobs.remove(&name).expect("its name was found");
+            let (count, lease) = (job.flows.len(), job.lease.unwrap_or_default());
+            let text = format!("{name} ended, {count} flows: it was not renewed for {lease}");
+            self.emit(EventKind::Job, Subject::default(), text, now);
+        }
     }
 
     /// Restores the jobs of an earlier run.
@@ -171,6 +244,7 @@ impl Controller {
             return Err(JobError::Damaged("a job's flows are out of order"));
         }
         self.jobs = jobs;
+        self.are_jobs_stale = true;
         Ok(())
     }
 

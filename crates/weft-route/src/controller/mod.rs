@@ -24,6 +24,7 @@ mod action;
 mod announce;
 mod job;
 mod moved;
+mod replan;
 mod rounds;
 mod state;
 mod tables;
@@ -120,6 +121,8 @@ pub struct Controller {
     barred: Vec<Barred>,
     /// The announced jobs, by name.
     jobs: BTreeMap<String, Job>,
+    /// `true` if tables have changed since the paths of jobs were compared with their plans.
+    are_jobs_stale: bool,
     /// The rounds of alarmed ports.
     episodes: BTreeMap<LinkId, Episode>,
     /// By router, the number of refusals in a row, and the time in nanoseconds until which it gets no moves.
@@ -151,6 +154,7 @@ impl Controller {
             next_id: 1,
             barred: Vec::new(),
             jobs: BTreeMap::new(),
+            are_jobs_stale: false,
             episodes: BTreeMap::new(),
             refusals: BTreeMap::new(),
             doubted: BTreeSet::new(),
@@ -196,6 +200,8 @@ impl Controller {
         self.epoch = epoch;
         if began {
             self.actions.clear();
+            // Jobs could not be renewed meanwhile.
+            self.jobs.values_mut().for_each(|job| job.renewed = None);
             self.adopt(now);
             self.resume();
         }
@@ -246,10 +252,14 @@ impl Controller {
         }
     }
 
-    /// Evaluates windows that have ended and repeats overdue requests. It may be called before [`Self::poll_timeout`].
+    /// Evaluates windows that have ended, repeats overdue requests, and plans flows of jobs whose paths have changed. It may be called before [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.barred.retain(|barred| barred.until > now.as_nanos());
         self.resend_overdue(now);
+        if self.epoch.is_some() {
+            self.expire_jobs(now);
+            self.replan_jobs(now);
+        }
         let Some(mut index) = self.next_window else { return };
         // After a long pause only the windows that are kept are evaluated.
         let current = self.telemetry.index(now - self.config.grace);
@@ -272,7 +282,11 @@ impl Controller {
             }
             _ => None,
         });
-        deadlines.chain(end).min()
+        let leases = self.jobs.values().filter_map(|job| {
+            Some(Instant::from_nanos(job.renewed?) + job.lease? + Duration::from_nanos(1))
+        });
+        let replan = (self.are_jobs_stale && self.epoch.is_some()).then_some(Instant::EPOCH);
+        deadlines.chain(end).chain(leases).chain(replan).min()
     }
 
     /// Returns the next action for the owner to carry out.

@@ -33,6 +33,7 @@ impl Controller {
         };
         let before = self.fabric.installed().router(&name).map(&states).unwrap_or_default();
         let after = states(&router);
+        self.are_jobs_stale |= self.fabric.installed().router(&name) != Some(&router);
         if let Err(error) = self.fabric.replace(router) {
             let text = format!("the tables that were read are not used: {error}");
             self.emit(EventKind::Drift, Subject::router(&name), text, now);
@@ -60,6 +61,7 @@ impl Controller {
         self.next_id = old.next_id;
         self.barred = old.barred;
         self.jobs = old.jobs;
+        self.are_jobs_stale = true;
         self.refusals = old.refusals;
         self.actions = old.actions;
         self.events = old.events;

@@ -484,3 +484,97 @@ fn jobs_survive_a_restart_and_damaged_ones_are_refused() {
     assert!(matches!(restarted.harness.controller.restore_jobs(jobs), Err(JobError::Name(_))));
     assert_eq!(restarted.harness.controller.jobs().len(), 2, "the jobs before stay");
 }
+
+/// Reports the state of a router's port to a leaf, as read from the router.
+fn set_port(harness: &mut Harness, router: &str, state: PortState) {
+    let number = harness.switches.fabric.find(router).unwrap();
+    let mut router = harness.switches.fabric.router(number).clone();
+    router.ports[1].state = state;
+    harness.switches.fabric.replace(router.clone()).unwrap();
+    let now = harness.now();
+    harness.controller.handle_tables(router, now).unwrap();
+    assert_eq!(
+        harness.controller.poll_timeout(),
+        Some(Instant::EPOCH),
+        "the paths of jobs are due"
+    );
+    harness.controller.handle_timeout(now);
+}
+
+#[test]
+fn a_flow_whose_path_dies_gets_another_port_and_the_others_keep_theirs() {
+    let mut it = Announcer::new(Harness::new(), 40);
+    let pair = it.pair;
+    it.announce("job", &[pair; 4]).unwrap();
+    let jobs = |it: &Announcer| it.harness.controller.jobs()["job"].clone();
+    let planned = jobs(&it);
+    let uplinks = |it: &Announcer, job: &Job| -> Vec<LinkId> {
+        job.flows.iter().map(|flow| it.uplink(flow.flow.ports().0)).collect()
+    };
+    let s0 = it.harness.link("leaf-0", "s0");
+    let over_s0 = uplinks(&it, &planned).iter().filter(|&&link| link == s0).count();
+    assert_eq!((planned.version, over_s0), (1, 2), "two of four on each spine");
+    // The second port of a spine leads to leaf 1.
+    set_port(&mut it.harness, "spine-0", PortState::NoCarrier);
+    let after = jobs(&it);
+    assert_eq!(after.version, 2);
+    for flow in &after.flows {
+        assert!(it.harness.switches.fabric.path(&flow.flow).arrives(), "{}", flow.flow);
+    }
+    let kept = after.flows.iter().filter(|flow| planned.flows.contains(flow)).count();
+    assert_eq!(kept, 2, "flows over the other spine keep their ports");
+    let events: Vec<String> = core::iter::from_fn(|| it.harness.controller.poll_event())
+        .filter(|event| event.kind == EventKind::Job)
+        .map(|event| event.text)
+        .collect();
+    let text = "the paths of 2 flows have changed; 2 get other ports, 0 have no way";
+    assert!(events.iter().any(|event| event.contains(text)), "{events:?}");
+    // The cable's return changes no path, and so no port.
+    set_port(&mut it.harness, "spine-0", PortState::Up);
+    assert_eq!(jobs(&it), after);
+}
+
+#[test]
+fn a_flow_without_a_way_keeps_its_port_until_there_is_one() {
+    let mut it = Announcer::new(Harness::new(), 40);
+    let pair = it.pair;
+    it.announce("job", &[pair; 2]).unwrap();
+    set_port(&mut it.harness, "spine-0", PortState::Down);
+    let by_s1 = it.harness.controller.jobs()["job"].clone();
+    set_port(&mut it.harness, "spine-1", PortState::Down);
+    assert_eq!(it.harness.controller.jobs()["job"].flows, by_s1.flows);
+    set_port(&mut it.harness, "spine-0", PortState::Up);
+    let by_s0 = it.harness.controller.jobs()["job"].clone();
+    assert_eq!(by_s0.version, by_s1.version + 1);
+    let arrives =
+        |it: &Announcer, flow: &JobFlow| it.harness.switches.fabric.path(&flow.flow).arrives();
+    assert!(by_s0.flows.iter().all(|flow| arrives(&it, flow)));
+}
+
+#[test]
+fn a_leased_job_ends_when_nobody_renews_it() {
+    let mut it = Announcer::new(Harness::new(), 20);
+    let pair = it.pair;
+    it.announce("kept", &[pair]).unwrap();
+    it.announce("leased", &[pair]).unwrap();
+    let (began, lease) = (it.harness.now(), Duration::from_secs(5));
+    let controller = &mut it.harness.controller;
+    controller.set_job_lease("leased", Some(lease), began).unwrap();
+    controller.handle_timeout(began + lease);
+    assert_eq!(controller.renew_job("leased", began + lease).unwrap().version, 1);
+    controller.handle_timeout(began + lease + lease);
+    assert!(controller.jobs().contains_key("leased"));
+    controller.handle_timeout(began + lease + lease + Duration::from_nanos(1));
+    let names: Vec<&String> = controller.jobs().keys().collect();
+    assert_eq!(names, ["kept"]);
+    let unknown = controller.renew_job("leased", began).unwrap_err().to_string();
+    assert!(unknown.contains("no job \"leased\""), "{unknown}");
+    // A controller that does not steer refuses renewals, so leases do not expire meanwhile.
+    controller.set_job_lease("kept", Some(lease), began).unwrap();
+    let later = began + Duration::from_secs(1000);
+    controller.set_lease(None, began);
+    controller.handle_timeout(later);
+    controller.set_lease(Some(2), later);
+    controller.handle_timeout(later);
+    assert!(controller.jobs().contains_key("kept"));
+}

@@ -12,6 +12,7 @@ mod explain;
 mod family;
 mod group;
 mod hash;
+mod order;
 mod router;
 mod table;
 #[cfg(test)]

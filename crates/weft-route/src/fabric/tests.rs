@@ -294,3 +294,13 @@ fn address(rng: &mut Rng) -> IpAddr {
     let address = ends[rng.index(ends.len())] ^ (u32::from(rng.chance(1, 3)) << rng.below(32));
     core::net::Ipv4Addr::from_bits(address).into()
 }
+
+#[test]
+fn hosts_behind_one_router_are_neighbours_in_a_ring() {
+    let text = include_str!("../../tests/golden/installed/two-by-two.toml");
+    let fabric = Fabric::new(toml::from_str(text).unwrap()).unwrap();
+    let hosts = ["10.2.0.2", "10.1.0.2", "192.0.2.1", "10.2.0.2", "10.1.0.2"];
+    let hosts = hosts.map(|host| host.parse().unwrap());
+    // Leaf 0 comes first, ranks of one host stay in order, and an unknown host is last.
+    assert_eq!(fabric.ring_order(&hosts), [1, 4, 0, 3, 2]);
+}

@@ -1,6 +1,7 @@
 //! The run: windows of time, each with rates, counters, samples and the controller's actions.
 
 mod outcome;
+mod replan;
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -240,6 +241,9 @@ impl Simulation {
                     job: number,
                 });
             }
+        }
+        if self.setup.replans {
+            self.replan()?;
         }
         self.recompute_rates();
         Ok(())

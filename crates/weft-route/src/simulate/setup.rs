@@ -32,6 +32,9 @@ pub struct Setup {
     pub unplanned_percent: u32,
     /// Share of cables between switches that have failed since, in thousandths.
     pub failed_per_mille: u32,
+    /// `true` if planned jobs are announced to a controller, which plans flows again whose paths the failed cables have
+    /// changed.
+    pub replans: bool,
     /// Number of simulated windows.
     pub windows: u64,
     /// The number of windows after which a quarter of the jobs is replaced; zero means never.
@@ -109,6 +112,7 @@ impl Setup {
             busy_percent: 100,
             unplanned_percent: 10,
             failed_per_mille: 5,
+            replans: false,
             windows: 60,
             change_every: 20,
             hash: HashAlgorithm::Crc32,

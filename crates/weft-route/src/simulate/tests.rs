@@ -196,3 +196,27 @@ fn settings_out_of_range_are_named() {
         assert!(error.starts_with(want), "{error}");
     }
 }
+
+/// The case in which a plan for the whole network is worse than random ports once cables are down: all-to-all in groups
+/// of 8 and 16 servers.
+#[test]
+fn ports_planned_again_are_better_than_random_ones_with_cables_down() {
+    for job_servers in [8, 16] {
+        let setup = Setup {
+            job_servers,
+            side_by_side: 4,
+            busy_percent: 50,
+            windows: 1,
+            change_every: 0,
+            controller: None,
+            ..Setup::new(1024, Collective::AllToAll)
+        };
+        let bandwidth = |unplanned_percent, replans| {
+            let setup = Setup { unplanned_percent, replans, ..setup.clone() };
+            Simulation::new(setup).unwrap().run().unwrap().bandwidth[0].1
+        };
+        let (random, once, again) =
+            (bandwidth(100, false), bandwidth(0, false), bandwidth(0, true));
+        assert!(once < random && again > 1.2 * random, "{job_servers}: {random} {once} {again}");
+    }
+}

@@ -3,14 +3,14 @@
 //! Any thread sends requests by a [`Handle`]; the daemon answers them in its loop.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 
 use serde::{Deserialize, Serialize};
 use weft_plan::output::PortRow;
 use weft_plan::ports::Entropy;
 use weft_route::{Controller, End, Fabric, Flow, JobError, LinkId, Pair, PortSearch, Start};
-use weft_units::{BitRate, Instant, Seed};
+use weft_units::{BitRate, Duration, Instant, Seed};
 
 use crate::SteerError;
 
@@ -27,6 +27,39 @@ pub struct Announcement {
     pub entropy: Entropy,
     /// The seed that selects among equally good plans.
     pub seed: Seed,
+    /// The time without a renewal ([`Handle::ports`]) after which the job counts as ended; none for a job that ends
+    /// with its withdrawal.
+    pub lease: Option<Duration>,
+}
+
+/// A request for the ports of one sender of a job, which also renews the job's lease.
+#[derive(Clone, Debug)]
+pub struct PortsRequest {
+    /// The job's name.
+    pub job: String,
+    /// The sender.
+    pub source: IpAddr,
+    /// The number of the plan that the sender has; 0 for none.
+    pub plan: u64,
+}
+
+/// The present ports of one sender of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SenderPorts {
+    /// The number of the job's present plan.
+    pub plan: u64,
+    /// The ports by destination, in order; none if the sender has this plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<SenderPort>>,
+}
+
+/// One source port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SenderPort {
+    /// The receiver.
+    pub destination: IpAddr,
+    /// The source port of packets to it.
+    pub port: u16,
 }
 
 /// The ports planned for a job.
@@ -84,15 +117,12 @@ pub enum RequestError {
 enum Request {
     Announce(Announcement, SyncSender<Result<PlannedJob, RequestError>>),
     Withdraw(String, SyncSender<Result<usize, RequestError>>),
+    Ports(PortsRequest, SyncSender<Result<SenderPorts, RequestError>>),
+    Order(Vec<IpAddr>, SyncSender<Result<Vec<usize>, RequestError>>),
 }
 
 /// Maximum time that a request waits for its answer.
 const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
-/// Number of ports tried per flow: many for a small job and few for a large one, because planning blocks the daemon.
-const TRIES_PER_FLOW: std::ops::RangeInclusive<usize> = 8..=64;
-/// Number of ports tried for all flows of a job, unless the minimum per flow needs more.
-const MAX_TRIES_PER_JOB: usize = 1 << 20;
-
 /// Minimum rate of a flow.
 const MIN_RATE: BitRate = BitRate::bps(1).expect("it is not zero");
 
@@ -118,6 +148,22 @@ impl Handle {
     /// daemon does not answer.
     pub fn withdraw(&self, job: String) -> Result<usize, RequestError> {
         self.request(|answer| Request::Withdraw(job, answer))
+    }
+
+    /// Returns the present ports of a sender, and renews its job's lease.
+    ///
+    /// # Errors
+    /// Returns the errors of [`withdraw`](Self::withdraw).
+    pub fn ports(&self, request: PortsRequest) -> Result<SenderPorts, RequestError> {
+        self.request(|answer| Request::Ports(request, answer))
+    }
+
+    /// Returns the indices of hosts in the order of a ring that crosses few links of the fabric's upper tiers.
+    ///
+    /// # Errors
+    /// Returns `Watches` if this controller does not steer, or `Silent` if the daemon does not answer.
+    pub fn order(&self, hosts: Vec<IpAddr>) -> Result<Vec<usize>, RequestError> {
+        self.request(|answer| Request::Order(hosts, answer))
     }
 
     fn request<T>(
@@ -151,8 +197,8 @@ impl RequestQueue {
         Handle { requests: self.requests.clone() }
     }
 
-    /// Answers one pending request, if there is one. `steers` is `Err` with the lease's holder if this controller does
-    /// not steer; `save` saves the jobs before the requester gets its answer.
+    /// Answers pending requests, of which at most one plans a job. `steers` is `Err` with the lease's holder if this
+    /// controller does not steer; `save` saves the jobs before the requester gets its answer.
     ///
     /// # Errors
     /// Returns the error of `save`.
@@ -161,21 +207,52 @@ impl RequestQueue {
         controller: &mut Controller,
         steers: Result<(), Option<String>>,
         now: Instant,
-        save: impl FnOnce(&Controller) -> Result<(), SteerError>,
+        save: impl Fn(&Controller) -> Result<(), SteerError>,
     ) -> Result<(), SteerError> {
         let steers = steers.map_err(|other| RequestError::Watches { other });
-        match self.pending.try_recv() {
-            Err(_) => Ok(()),
-            Ok(Request::Announce(announcement, to)) => {
-                let planned = steers.and_then(|()| plan(controller, announcement, now));
-                reply(planned, &to, controller, save)
-            }
-            Ok(Request::Withdraw(job, to)) => {
-                let withdrawn = steers.and_then(|()| Ok(controller.withdraw(&job, now)?));
-                reply(withdrawn, &to, controller, save)
+        for request in self.pending.try_iter() {
+            let steers = steers.clone();
+            // A requester that has gone gets no answer; its job counts until its lease expires, or until it is not
+            // sampled for long.
+            match request {
+                Request::Announce(announcement, to) => {
+                    let planned = steers.and_then(|()| plan(controller, announcement, now));
+                    return reply(planned, &to, controller, &save);
+                }
+                Request::Withdraw(job, to) => {
+                    let withdrawn = steers.and_then(|()| Ok(controller.withdraw(&job, now)?));
+                    reply(withdrawn, &to, controller, &save)?;
+                }
+                Request::Ports(request, to) => {
+                    drop(to.send(steers.and_then(|()| ports_of(controller, &request, now))));
+                }
+                Request::Order(hosts, to) => {
+                    drop(to.send(steers.map(|()| controller.fabric().ring_order(&hosts))));
+                }
             }
         }
+        Ok(())
     }
+}
+
+/// Returns the ports of a sender, and renews its job.
+fn ports_of(
+    controller: &mut Controller,
+    PortsRequest { job, source, plan }: &PortsRequest,
+    now: Instant,
+) -> Result<SenderPorts, RequestError> {
+    let job = controller.renew_job(job, now)?;
+    let ports = (job.plan() != *plan).then(|| {
+        // Flows are in order of their sources.
+        let first = job.flows.partition_point(|it| it.flow.src() < *source);
+        let of_source = job.flows[first..].iter().take_while(|it| it.flow.src() == *source);
+        let ports = of_source.map(|it| {
+            let (destination, (port, _)) = (it.flow.dst(), it.flow.ports());
+            SenderPort { destination, port }
+        });
+        ports.collect()
+    });
+    Ok(SenderPorts { plan: job.plan(), ports })
 }
 
 fn reply<T>(
@@ -187,7 +264,6 @@ fn reply<T>(
     if answer.is_ok() {
         save(controller)?;
     }
-    // A requester that has gone gets no answer; its job counts until it is not sampled for long.
     let _ = to.send(answer);
     Ok(())
 }
@@ -197,11 +273,11 @@ fn plan(
     announcement: Announcement,
     now: Instant,
 ) -> Result<PlannedJob, RequestError> {
-    let Announcement { job, rows, rate, entropy, seed } = announcement;
+    let Announcement { job, rows, rate, entropy, seed, lease } = announcement;
     let pairs = pairs(controller.fabric(), &rows, rate)?;
-    let tries = (MAX_TRIES_PER_JOB / pairs.len().max(1))
-        .clamp(*TRIES_PER_FLOW.start(), *TRIES_PER_FLOW.end());
-    let announced = controller.announce(&job, &pairs, PortSearch { entropy, tries }, seed, now)?;
+    let search = PortSearch::of(entropy, pairs.len());
+    let announced = controller.announce(&job, &pairs, search, seed, now)?;
+    controller.set_job_lease(&job, lease, now)?;
     let fabric = controller.fabric();
     let (link, fullest_per_mille) = announced.fullest;
     let queue_pairs = rows.into_iter().zip(&pairs).zip(&announced.ports);

@@ -31,7 +31,9 @@ use weft_route::{Action, Controller, Event, EventKind, Fabric, Installed};
 use weft_units::{Duration, Instant};
 
 use self::announce::RequestQueue;
-pub use self::announce::{Announcement, Handle, PlannedJob, RequestError};
+pub use self::announce::{
+    Announcement, Handle, PlannedJob, PortsRequest, RequestError, SenderPort, SenderPorts,
+};
 use self::leases::Leases;
 pub use self::view::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
 use self::worker::{Done, Job, Outcome, Worker};
@@ -72,8 +74,8 @@ pub struct Daemon {
     view: Arc<Mutex<View>>,
     /// `true` if the state has to be saved.
     changed: bool,
-    /// Number of jobs, and of begun jobs, at the last save.
-    jobs_written: (usize, usize),
+    /// Number of jobs, of begun jobs, and of plans of their ports, at the last save.
+    jobs_written: (usize, usize, u64),
 }
 
 /// A clock in nanoseconds since 1970 that runs evenly.
@@ -148,7 +150,7 @@ impl Daemon {
             clock,
             view: Arc::default(),
             changed: true,
-            jobs_written: (0, 0),
+            jobs_written: (0, 0, 0),
         })
     }
 
@@ -255,9 +257,10 @@ impl Daemon {
         if std::mem::take(&mut self.changed) {
             memory::write(&self.config, &self.controller)?;
         }
-        // The jobs are saved when a job begins or is discarded.
+        // The jobs are saved when a job begins, is discarded or is planned again.
         let jobs = self.controller.jobs();
-        let jobs = (jobs.len(), jobs.values().filter(|job| job.begun).count());
+        let plans = jobs.values().map(|job| job.version).sum();
+        let jobs = (jobs.len(), jobs.values().filter(|job| job.begun).count(), plans);
         if jobs != std::mem::replace(&mut self.jobs_written, jobs) {
             memory::write_jobs(&self.config, &self.controller)?;
         }

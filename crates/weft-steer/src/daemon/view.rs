@@ -123,6 +123,8 @@ pub struct JobView {
     pub announced: u64,
     /// `true` if packets of the job were sampled since.
     pub begun: bool,
+    /// Number of times that its ports were planned: more than once after paths have changed.
+    pub version: u64,
     /// The total rate of its flows in bits per second.
     pub rate: u64,
     /// The expected utilisation of its fullest link, in thousandths.
@@ -170,6 +172,7 @@ fn job((name, job): (&String, &Job)) -> JobView {
         flows: job.flows.len(),
         announced: job.announced,
         begun: job.begun,
+        version: job.version,
         rate: job.flows.iter().fold(0, |sum, it| it.rate.as_bps().saturating_add(sum)),
         fullest_per_mille: job.fullest,
     }

@@ -165,9 +165,34 @@ impl Senders {
     /// # Errors
     /// See [`SocketError`].
     pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
-        let paths = (0..config.paths.max(1)).map(|path| open_sender(config, path));
+        // Named ports come first: the kernel could select one of them as the free port of a path.
         let further = config.further_source_ports.iter().map(|&port| open_from(config, port));
-        Self::with(config, paths.chain(further).collect::<Result<Vec<_>, _>>()?)
+        let further = further.collect::<Result<Vec<_>, _>>()?;
+        let paths = (0..config.paths.max(1)).map(|path| open_sender(config, path));
+        let mut sockets = paths.collect::<Result<Vec<_>, _>>()?;
+        sockets.extend(further);
+        Self::with(config, sockets)
+    }
+
+    /// Makes sockets send from other ports while packets are sent. Each of `changes` is the index of a socket and its
+    /// new port; the index after the last one adds a socket. Datagrams that wait for a replaced socket leave from the new
+    /// one.
+    ///
+    /// # Errors
+    /// A port is taken, or the kernel has no more sockets. Then nothing has changed.
+    pub fn replace(
+        &mut self,
+        config: &SocketConfig,
+        changes: &[(u16, u16)],
+    ) -> Result<(), SocketError> {
+        let open = |&(index, port): &(u16, u16)| {
+            let socket = open_from(config, port)?;
+            self.watch(&socket, index)?;
+            Ok((index, port, socket))
+        };
+        let opened = changes.iter().map(open).collect::<Result<Vec<_>, SocketError>>()?;
+        opened.into_iter().for_each(|(index, port, socket)| self.outbox.place(socket, index, port));
+        Ok(())
     }
 
     fn with(config: &SocketConfig, sockets: Vec<Socket>) -> Result<Self, SocketError> {
@@ -207,10 +232,14 @@ impl Senders {
         bind(&socket, address)?;
         prepare_sender(&socket, config)?;
         let index = replaces.unwrap_or_else(|| self.outbox.next_index());
-        let watched = self.strays.watch_one(&socket, index);
-        watched.map_err(io::Error::from).map_err(refused("watch a socket to send from"))?;
+        self.watch(&socket, index)?;
         self.outbox.place(socket, index, port);
         Ok(index)
+    }
+
+    fn watch(&self, socket: &Socket, index: u16) -> Result<(), SocketError> {
+        let watched = self.strays.watch_one(socket, index);
+        watched.map_err(io::Error::from).map_err(refused("watch a socket to send from"))
     }
 
     /// Returns a datagram that arrived on a sending socket, if any, with its source.

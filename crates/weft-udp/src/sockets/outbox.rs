@@ -166,7 +166,7 @@ impl Outbox {
     ///
     /// # Panics
     /// If there are 65,536 sockets.
-    pub(super) fn next_index(&self) -> u16 {
+    pub fn next_index(&self) -> u16 {
         u16::try_from(self.sockets.len()).expect("sockets are counted in 16 bits")
     }
 

@@ -37,7 +37,7 @@ impl Strays {
         Ok(strays)
     }
 
-    /// Watches one more socket.
+    /// Watches one more socket. A closed socket is not watched any more.
     ///
     /// # Errors
     /// The kernel's error.

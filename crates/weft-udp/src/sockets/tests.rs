@@ -364,3 +364,34 @@ fn source_ports_can_be_chosen() {
     let config = SocketConfig { first_source_port: Some(65_534), ..config };
     assert!(Sockets::open(&config).is_err());
 }
+
+#[test]
+fn source_ports_change_while_datagrams_wait_for_them() {
+    // The kernel's choice of free ports, which are free again.
+    let free: Vec<u16> = Sockets::open(&SocketConfig::new(LOCAL[0].parse().unwrap(), 4))
+        .unwrap()
+        .outbox
+        .source_ports()
+        .unwrap();
+    let further_source_ports = free[..2].to_vec();
+    let config =
+        SocketConfig { further_source_ports, ..SocketConfig::new(LOCAL[0].parse().unwrap(), 1) };
+    let mut senders = Senders::open(&config).unwrap();
+    let mut receiver = open(LOCAL[0]);
+    let to = receiver.local();
+    for path in 1..=2 {
+        senders.outbox.push(&to, path, 64, |out| out.fill(u8::try_from(path).unwrap()));
+    }
+    // A port that is taken changes nothing.
+    let taken = [(1, free[2]), (2, to.port())];
+    assert!(senders.replace(&config, &taken).is_err());
+    assert_eq!(senders.outbox.source_ports().unwrap()[1..], free[..2]);
+    senders.replace(&config, &[(1, free[2]), (3, free[3])]).unwrap();
+    senders.outbox.push(&to, 3, 64, |out| out.fill(3));
+    senders.outbox.flush();
+    let mut arrived: Vec<(u16, u8)> =
+        collect(&mut receiver.inbox, 3).into_iter().map(|(port, bytes)| (port, bytes[0])).collect();
+    arrived.sort_unstable_by_key(|&(_, number)| number);
+    assert_eq!(arrived, [(free[2], 1), (free[1], 2), (free[3], 3)]);
+    assert_eq!(senders.outbox.paths().len(), 4);
+}

@@ -12,8 +12,9 @@ use weft_rnic::{
 
 use super::command::{Command, Region, Reply};
 use super::events::EventQueue;
+use super::planned::Planned;
 use super::{Asynchronous, Engine, Watcher, Watchers};
-use crate::errno::{Errno, Outcome};
+use crate::errno::{EOPNOTSUPP, Errno, Outcome};
 
 /// Passes requests to the device one by one.
 pub(crate) type Post<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Outcome<()>;
@@ -36,6 +37,26 @@ impl Engine {
     /// Executes a command without a result.
     fn execute(&self, command: Command) -> Outcome<()> {
         self.control(command).map(|_| ())
+    }
+
+    /// Returns the UDP port at which the device receives; 0 for one in a daemon, which others use too.
+    pub(crate) fn receive_port(&self) -> u16 {
+        match self {
+            Self::Embedded(embedded) => embedded.receive_port(),
+            Self::Attached(_) => 0,
+        }
+    }
+
+    /// Makes packets leave from the source ports of this table from now on.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is not a port table; `EOPNOTSUPP`: the device is in a daemon; or a port is taken.
+    pub(crate) fn plan_ports(&self, table: &str) -> Outcome<()> {
+        let planned = Planned::parse(table)?;
+        match self {
+            Self::Embedded(embedded) => embedded.plan(&planned),
+            Self::Attached(_) => Err(EOPNOTSUPP),
+        }
     }
 
     fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {

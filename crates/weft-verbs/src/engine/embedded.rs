@@ -15,7 +15,9 @@ use weft_units::Instant;
 
 use super::command::{Command, Reply};
 use super::commands::Post;
+use super::links::port_of;
 use super::pace::Pace;
+use super::planned::Planned;
 use super::{Host, OWNER, Settings, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
@@ -114,6 +116,16 @@ impl Embedded {
 
     pub(super) fn control(&self, command: &Command) -> Outcome<Reply> {
         self.act(|host, now| host.execute(now, OWNER, command))
+    }
+
+    /// Returns the UDP port at which it receives; 0 in a child of `fork`.
+    pub(super) fn receive_port(&self) -> u16 {
+        self.host().map_or(0, |host| port_of(u32::from(host.driver.sockets.share()) << 16))
+    }
+
+    /// Makes packets leave from the ports of another plan.
+    pub(super) fn plan(&self, planned: &Planned) -> Outcome<()> {
+        self.act(|host, _| host.driver.sockets.plan(planned).map_err(Errno::from_socket))
     }
 
     pub(super) fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {

@@ -16,7 +16,7 @@ use weft_udp::wait::wait;
 use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
-use super::planned::{Planned, Sources};
+use super::planned::{Planned, PlannedSocket, Present, Sources};
 use super::source_ports::{FIRST_CHOSEN_PORT, SourcePorts};
 use crate::errno::{EINVAL, Errno, Outcome};
 
@@ -230,6 +230,14 @@ impl Links {
         written
     }
 
+    /// Makes packets leave from the ports of another plan from now on.
+    ///
+    /// # Errors
+    /// A port is taken, or the kernel has no more sockets. Addresses before that one may have the new plan.
+    pub(crate) fn plan(&mut self, planned: &Planned) -> Result<(), SocketError> {
+        self.links.iter_mut().try_for_each(|link| link.plan(planned))
+    }
+
     /// Returns the number of packets that the kernel can take. If several addresses are used, a full one does not hold
     /// back the others.
     pub(crate) fn room(&mut self, now: Instant) -> usize {
@@ -311,12 +319,37 @@ impl SocketSet for Links {
 
 impl Link {
     fn open(local: SocketAddr, paths: u16, planned: &Planned) -> Result<Self, SocketError> {
-        let planned = planned.from(local.ip());
-        let further_source_ports = planned.ports.clone();
+        let planned = planned.from(local.ip(), paths);
+        let further_source_ports = planned.own().iter().map(|socket| socket.port).collect();
         let config = SocketConfig { further_source_ports, ..SocketConfig::new(local, paths) };
         let (inbox, _) = Inbox::open(&config)?;
-        let (ip, chosen) = (local.ip(), SourcePorts::new(&config));
+        let (ip, chosen) = (local.ip(), SourcePorts::default());
         Ok(Self { ip, inbox, senders: None, config, planned, chosen, idle: 0 })
+    }
+
+    fn plan(&mut self, planned: &Planned) -> Result<(), SocketError> {
+        if self.planned.is_empty() && !planned.has(self.ip) {
+            return Ok(());
+        }
+        let senders = open_once(&mut self.senders, &self.config)?;
+        let of_sockets = senders
+            .outbox
+            .source_ports()
+            .map_err(|cause| SocketError::Refused { what: "ask for a socket's port", cause })?;
+        let sources = planned.replacing(
+            self.ip,
+            &Present {
+                own: self.planned.own(),
+                of_paths: &of_sockets[..usize::from(self.config.paths).min(of_sockets.len())],
+                chosen: Some(&self.chosen),
+                next: senders.outbox.next_index(),
+            },
+        );
+        let is_new = |socket: &&PlannedSocket| !self.planned.own().contains(socket);
+        let changes = sources.own().iter().filter(is_new).map(|socket| (socket.index, socket.port));
+        senders.replace(&self.config, &changes.collect::<Vec<_>>())?;
+        self.planned = sources;
+        Ok(())
     }
 
     fn senders(&mut self) -> Result<&mut Senders, SocketError> {
@@ -407,5 +440,32 @@ mod tests {
         assert!(links.may_route(Context(1), host(5)) && links.may_route(Context(2), host(5)));
         (0..3 * MAX_ARRIVED_AT).for_each(|number| links.record_arrival(host(number), 1));
         assert!(links.arrived_at.len() <= MAX_ARRIVED_AT);
+    }
+
+    #[test]
+    fn packets_leave_from_another_plans_ports_once_it_is_set() {
+        let mut links = links();
+        let rows = |ports: &[u16]| {
+            let row = |port: &u16| format!("127.0.0.1,127.0.0.9,{port}\n");
+            let rows: String = ports.iter().map(row).collect();
+            Planned::parse(&format!("source,destination,source_port\n{rows}")).unwrap()
+        };
+        let ports = |links: &mut Links, peer: u8| -> Vec<u16> {
+            let link = &mut links.links[0];
+            let all = link.senders().unwrap().outbox.source_ports().unwrap();
+            let sockets = (0..3).map(|path| link.planned.socket(address(peer), path, 1));
+            sockets.map(|socket| all[usize::from(socket)]).collect()
+        };
+        let senders = links.links[0].senders().unwrap();
+        let unplanned = senders.outbox.source_ports().unwrap()[0];
+        // Ports below the kernel's, which no other test takes.
+        links.plan(&rows(&[11_001, 11_002])).unwrap();
+        assert_eq!(ports(&mut links, 9), [11_001, 11_002, 11_001]);
+        links.plan(&rows(&[11_002, 11_003, unplanned])).unwrap();
+        assert_eq!(ports(&mut links, 9), [11_002, 11_003, unplanned]);
+        assert_eq!(ports(&mut links, 8), [unplanned; 3]);
+        assert!(links.links[1].senders.is_none(), "the plan has no port of this address");
+        links.plan(&rows(&[11_003])).unwrap();
+        assert_eq!(ports(&mut links, 9), [11_003; 3]);
     }
 }

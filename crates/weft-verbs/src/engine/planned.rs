@@ -1,13 +1,15 @@
 //! Planned source ports of this host's packets (`weft plan ports`): packets to a peer leave only from the ports planned
 //! for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU16;
 use std::path::Path;
 
 use weft_plan::output::{PlannedPort, read_port_csv};
 
+use super::source_ports::SourcePorts;
 use crate::errno::{Errno, Outcome};
 
 /// The environment variable with the path of the table.
@@ -37,6 +39,14 @@ impl Planned {
         }
     }
 
+    /// Returns the plan of a table.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is not a port table.
+    pub(crate) fn parse(table: &str) -> Outcome<Self> {
+        read_port_csv(table).map(Self::new).map_err(|_| Errno(libc::EINVAL))
+    }
+
     pub(crate) fn new(rows: impl IntoIterator<Item = PlannedPort>) -> Self {
         let mut planned = Self::default();
         for PlannedPort { source, destination, port } in rows {
@@ -55,44 +65,124 @@ impl Planned {
         counts.max().and_then(|count| u16::try_from(count).ok())
     }
 
-    /// Returns the plan for packets from this address.
-    pub(crate) fn from(&self, source: IpAddr) -> Sources {
+    /// Returns `true` if it plans packets from this address.
+    pub(crate) fn has(&self, source: IpAddr) -> bool {
+        matches!(source, IpAddr::V4(source) if self.0.contains_key(&source))
+    }
+
+    /// Returns the plan for packets from this address, whose own sockets come after those of the `paths`.
+    pub(crate) fn from(&self, source: IpAddr, paths: u16) -> Sources {
+        self.replacing(source, &Present { next: paths, ..Present::default() })
+    }
+
+    /// Returns the plan for packets from this address, which has these sockets: a port of both plans keeps its socket, and
+    /// a port that a path has is used with that path's socket.
+    pub(crate) fn replacing(&self, source: IpAddr, present: &Present<'_>) -> Sources {
         let IpAddr::V4(source) = source else { return Sources::default() };
-        let mut sources = Sources::default();
-        for (&destination, ports) in self.0.get(&source).into_iter().flatten() {
-            let places = ports.iter().map(|&port| sources.place(port)).collect();
-            sources.places.insert(destination.into(), places);
+        let of_source = || self.0.get(&source).into_iter().flatten();
+        let wanted: BTreeSet<u16> = of_source().flat_map(|(_, ports)| ports).copied().collect();
+        let stays = |port: &u16| wanted.contains(port) || present.is_chosen(*port);
+        let mut places = Places {
+            own: present.own.to_vec(),
+            free: (0..present.own.len())
+                .filter(|&at| !stays(&present.own[at].port))
+                .rev()
+                .collect(),
+            next: present.next,
+        };
+        let mut socket = |&port: &u16| {
+            let of_path = (0..).zip(present.of_paths).find(|&(_, &other)| other == port);
+            of_path.map_or_else(|| places.place(port), |(path, _)| path)
+        };
+        let mut sockets = BTreeMap::new();
+        for (&destination, ports) in of_source() {
+            sockets.insert(destination.into(), ports.iter().map(&mut socket).collect());
         }
-        sources
+        Sources { own: places.own, sockets }
+    }
+}
+
+/// A socket that was opened for a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedSocket {
+    /// Its index among the sockets of its address.
+    pub(crate) index: u16,
+    pub(crate) port: u16,
+}
+
+/// The sockets of an address when another plan replaces the present one.
+#[derive(Default)]
+pub(crate) struct Present<'a> {
+    /// Those of the present plan.
+    pub(crate) own: &'a [PlannedSocket],
+    /// The ports of the paths, whose sockets come first.
+    pub(crate) of_paths: &'a [u16],
+    /// The ports that programs chose for single queue pairs; their sockets stay.
+    pub(crate) chosen: Option<&'a SourcePorts>,
+    /// The index of the next socket to be opened.
+    pub(crate) next: u16,
+}
+
+impl Present<'_> {
+    fn is_chosen(&self, port: u16) -> bool {
+        let chosen = self.chosen.zip(NonZeroU16::new(port));
+        chosen.is_some_and(|(chosen, port)| chosen.socket(port).is_some())
+    }
+}
+
+/// The assignment of ports to sockets.
+struct Places {
+    own: Vec<PlannedSocket>,
+    /// The places in `own` of ports that are not used any more.
+    free: Vec<usize>,
+    next: u16,
+}
+
+impl Places {
+    /// Returns the index of a port's socket, which takes a free place if the port has none yet.
+    fn place(&mut self, port: u16) -> u16 {
+        if let Some(known) = self.own.iter().find(|socket| socket.port == port) {
+            return known.index;
+        }
+        if let Some(place) = self.free.pop() {
+            self.own[place].port = port;
+            return self.own[place].index;
+        }
+        let index = self.next;
+        self.own.push(PlannedSocket { index, port });
+        self.next = index.checked_add(1).expect("sockets are fewer than ports");
+        index
     }
 }
 
 /// The plan for one address of this host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// Distinct ports.
-    pub(crate) ports: Vec<u16>,
-    /// The indices in `ports` of each peer's ports.
-    places: BTreeMap<IpAddr, Vec<usize>>,
+    own: Vec<PlannedSocket>,
+    /// The indices of the sockets with each peer's ports.
+    sockets: BTreeMap<IpAddr, Vec<u16>>,
 }
 
 impl Sources {
-    fn place(&mut self, port: u16) -> usize {
-        let known = self.ports.iter().position(|&other| other == port);
-        known.unwrap_or_else(|| {
-            self.ports.push(port);
-            self.ports.len() - 1
-        })
+    /// Returns the plan's own sockets, those opened last at the end.
+    pub(crate) fn own(&self) -> &[PlannedSocket] {
+        &self.own
+    }
+
+    /// Returns `true` if no packets are planned.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
     }
 
     /// Returns the socket for a packet on this path to `peer`; the first `paths` sockets are not planned.
     #[inline]
     pub(crate) fn socket(&self, peer: IpAddr, path: u16, paths: u16) -> u16 {
-        let planned = self.places.get(&peer).and_then(|places| {
-            let place = places[usize::from(path) % places.len()];
-            u16::try_from(usize::from(paths) + place).ok()
-        });
-        planned.unwrap_or_else(|| if path < paths { path } else { path % paths })
+        let planned = if self.sockets.is_empty() { None } else { self.sockets.get(&peer) };
+        match planned {
+            Some(sockets) => sockets[usize::from(path) % sockets.len()],
+            None if path < paths => path,
+            None => path % paths,
+        }
     }
 }
 
@@ -105,13 +195,17 @@ mod tests {
         PlannedPort { source, destination, port }
     }
 
+    fn ports(sources: &Sources) -> Vec<u16> {
+        sources.own().iter().map(|socket| socket.port).collect()
+    }
+
     #[test]
     fn each_peer_is_sent_to_from_its_own_ports() {
         let rows = [row(1, 2, 50_001), row(1, 2, 50_002), row(1, 3, 50_002), row(2, 1, 50_003)];
         let planned = Planned::new(rows);
         assert_eq!(planned.paths(), Some(2));
-        let sources = planned.from(Ipv4Addr::new(10, 0, 0, 1).into());
-        assert_eq!(sources.ports, [50_001, 50_002]);
+        let sources = planned.from(Ipv4Addr::new(10, 0, 0, 1).into(), 4);
+        assert_eq!(ports(&sources), [50_001, 50_002]);
         let peer = |host| IpAddr::from([10, 0, 0, host]);
         // Sockets 0 to 3 are not planned.
         let sockets = |host| [0, 1, 2].map(|path| sources.socket(peer(host), path, 4));
@@ -124,8 +218,29 @@ mod tests {
     fn without_a_plan_paths_are_sockets() {
         let planned = Planned::default();
         assert_eq!(planned.paths(), None);
-        let sources = planned.from([10, 0, 0, 1].into());
-        assert!(sources.ports.is_empty());
+        let sources = planned.from([10, 0, 0, 1].into(), 128);
+        assert!(sources.own().is_empty());
         assert_eq!(sources.socket([10, 0, 0, 2].into(), 77, 128), 77);
+    }
+
+    #[test]
+    fn another_plan_keeps_the_index_of_a_common_port_and_reuses_the_others() {
+        let from = Ipv4Addr::new(10, 0, 0, 1).into();
+        let first = Planned::new([row(1, 2, 50_001), row(1, 2, 50_002), row(1, 3, 50_003)]);
+        let first = first.from(from, 4);
+        let next = Planned::new([row(1, 2, 50_002), row(1, 2, 50_009), row(1, 3, 50_008)]);
+        let present = Present { own: first.own(), next: 7, ..Present::default() };
+        let next = next.replacing(from, &present);
+        assert_eq!(ports(&next), [50_009, 50_002, 50_008]);
+        let socket = |host, path| next.socket(IpAddr::from([10, 0, 0, host]), path, 4);
+        assert_eq!([socket(2, 0), socket(2, 1), socket(3, 0)], [5, 4, 6]);
+        // The kernel gave path 3 one of the ports. Sockets 7 and 8 are a program's.
+        let of_paths = [40_000, 40_001, 40_002, 50_010];
+        let grown = Planned::new((0..5).map(|port| row(1, 2, 50_010 + port)));
+        let present =
+            Present { own: next.own(), of_paths: &of_paths, next: 9, ..Present::default() };
+        let grown = grown.replacing(from, &present);
+        let socket = |path| grown.socket([10, 0, 0, 2].into(), path, 4);
+        assert_eq!((grown.own().len(), socket(0), socket(4)), (4, 3, 9));
     }
 }

@@ -17,11 +17,9 @@ const MAX_OF_CONTEXT: usize = 256;
 const MAX_OF_ADDRESS: usize = 1024;
 
 /// The chosen ports of an address.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SourcePorts {
     ports: BTreeMap<NonZeroU16, Source>,
-    /// The first socket that is only for chosen ports.
-    first: usize,
     /// Sockets whose ports no context uses any more. The next ports get their places.
     unused: Vec<u16>,
 }
@@ -30,17 +28,13 @@ pub(crate) struct SourcePorts {
 #[derive(Debug)]
 struct Source {
     socket: u16,
+    /// `true` if the socket is only for this port; otherwise it is that of a path or of a plan.
+    is_own: bool,
     /// The contexts that chose the port.
     contexts: BTreeSet<Context>,
 }
 
 impl SourcePorts {
-    /// Returns no ports, for an address with these sockets.
-    pub(crate) fn new(config: &SocketConfig) -> Self {
-        let first = usize::from(config.paths) + config.further_source_ports.len();
-        Self { ports: BTreeMap::new(), first, unused: Vec::new() }
-    }
-
     /// Returns the socket of a port.
     #[inline]
     pub(crate) fn socket(&self, port: NonZeroU16) -> Option<u16> {
@@ -71,18 +65,20 @@ impl SourcePorts {
             source.contexts.insert(context);
             return Ok(());
         }
+        let next = senders.outbox.next_index();
         let socket = senders.open_source(config, port.get(), self.unused.last().copied())?;
+        let is_own = socket == next || self.unused.contains(&socket);
         self.unused.retain(|&other| other != socket);
-        self.ports.insert(port, Source { socket, contexts: BTreeSet::from([context]) });
+        self.ports.insert(port, Source { socket, is_own, contexts: BTreeSet::from([context]) });
         Ok(())
     }
 
     /// Releases the ports that only a closed context used.
     pub(crate) fn forget(&mut self, context: Context) {
-        let Self { ports, first, unused } = self;
+        let Self { ports, unused } = self;
         ports.retain(|_, source| {
             source.contexts.remove(&context);
-            if source.contexts.is_empty() && usize::from(source.socket) >= *first {
+            if source.contexts.is_empty() && source.is_own {
                 unused.push(source.socket);
             }
             !source.contexts.is_empty()
@@ -111,7 +107,7 @@ mod tests {
     fn contexts_share_a_port_and_the_last_one_releases_it() {
         let config = SocketConfig::new(([127, 0, 0, 1], 0).into(), 2);
         let mut senders = Senders::open(&config).unwrap();
-        let mut chosen = SourcePorts::new(&config);
+        let mut chosen = SourcePorts::default();
         let [a, b] = [Context(1), Context(2)];
         let [first, second] = free_ports();
         chosen.claim(a, first, &mut senders, &config).unwrap();
@@ -131,7 +127,7 @@ mod tests {
     fn a_port_of_a_path_stays_that_path() {
         let config = SocketConfig::new(([127, 0, 0, 1], 0).into(), 2);
         let mut senders = Senders::open(&config).unwrap();
-        let mut chosen = SourcePorts::new(&config);
+        let mut chosen = SourcePorts::default();
         let of_path = port(senders.outbox.source_ports().unwrap()[1]);
         let [other] = free_ports();
         chosen.claim(Context(1), of_path, &mut senders, &config).unwrap();
@@ -143,11 +139,11 @@ mod tests {
 
     #[test]
     fn contexts_do_not_take_all_ports() {
-        let config = SocketConfig::new(([127, 0, 0, 1], 0).into(), 1);
-        let mut chosen = SourcePorts::new(&config);
+        let mut chosen = SourcePorts::default();
         let take = |chosen: &mut SourcePorts, context, number| {
             assert!(chosen.may_claim(context, port(number)), "{number}");
-            let source = Source { socket: number, contexts: BTreeSet::from([context]) };
+            let contexts = BTreeSet::from([context]);
+            let source = Source { socket: number, is_own: true, contexts };
             chosen.ports.insert(port(number), source);
         };
         let mut numbers = FIRST_CHOSEN_PORT..;

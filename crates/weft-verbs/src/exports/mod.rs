@@ -3,6 +3,7 @@
 mod devices;
 mod fork;
 mod names;
+mod planned;
 mod queries;
 mod sysfs;
 mod tables;

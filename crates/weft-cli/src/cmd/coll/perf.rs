@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
 use weft_comm::{
-    Algorithm, Channels, Collective, CommError, Communicator, DataType, Op, Options, Token,
+    Algorithm, Channels, Collective, CommError, Communicator, ControllerAddress, DataType, Op,
+    Options, Token, Traffic,
 };
 use weft_units::{BitRate, ByteCount, Duration, UnknownName, unknown_name};
 use weft_xrdma::NodeError;
@@ -98,6 +99,19 @@ pub(super) struct Args {
     /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`); needs Weft's device
     #[arg(long, value_name = "TABLE")]
     ports: Option<PathBuf>,
+    /// A route controller (`weft route serve`) that plans the order and the source ports, and changes the ports while the
+    /// ranks run; without require: the ranks run on other ports if it does not answer. Needs Weft's device
+    #[arg(long, value_name = "[require:]HOST:PORT", conflicts_with = "ports")]
+    controller: Option<ControllerAddress>,
+    /// A file with the controller's token [default: WEFT_CONTROLLER_TOKEN, or the file that WEFT_CONTROLLER_TOKEN_FILE names]
+    #[arg(long, value_name = "FILE", requires = "controller")]
+    controller_token_file: Option<PathBuf>,
+    /// Pairs of ranks between which the controller plans ports: ring or all
+    #[arg(long, default_value = "ring", requires = "controller")]
+    plan_traffic: Traffic,
+    /// Ports that the controller plans for each pair
+    #[arg(long, default_value_t = 4, requires = "controller")]
+    plan_ports: usize,
     /// The rate limit of shared memory between two ranks, to model the link that it stands for
     #[arg(long)]
     shm_rate: Option<BitRate>,
@@ -217,6 +231,14 @@ fn join(
         join_timeout: arguments.timeout,
         token: arguments.token_file.as_deref().map(Token::read).transpose()?,
         hello_timeout: arguments.hello_timeout,
+        controller: arguments.controller.clone(),
+        controller_token: arguments
+            .controller_token_file
+            .as_deref()
+            .map(Token::read)
+            .transpose()?,
+        plan_traffic: arguments.plan_traffic,
+        plan_ports: arguments.plan_ports,
     };
     let joined = match (&arguments.at, arguments.of) {
         (Some(at), Some(of)) => Communicator::join(resolve(at, DEFAULT_PORT)?, rank, of, options),

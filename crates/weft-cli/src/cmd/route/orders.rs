@@ -1,12 +1,14 @@
 //! Handles the requests posted to a running controller: jobs, and their ends.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use hyper::StatusCode;
 use serde_json::json;
 use weft_plan::ports::Entropy;
-use weft_steer::{Announcement, Handle, RequestError, read_job_table};
+use weft_route::JobError;
+use weft_steer::{Announcement, Handle, PortsRequest, RequestError, read_job_table};
 use weft_units::Seed;
 
 use crate::http::{Access, Reply, Request};
@@ -14,8 +16,10 @@ use crate::http::{Access, Reply, Request};
 /// The largest table of a job, bytes: about 600,000 queue pairs.
 pub(super) const MAX_TABLE: usize = 64 << 20;
 
-/// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, and `POST /v1/withdraw?job=NAME`,
-/// which ends one.
+/// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, `POST
+/// /v1/ports?job=NAME&source=ADDRESS&plan=N`, which returns a sender's ports if the job has another plan
+/// and renews the job's lease, `POST /v1/withdraw?job=NAME`, which ends a job, and `POST /v1/order` with hosts'
+/// addresses, a line each, which returns their order in a ring.
 pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
@@ -35,13 +39,28 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
                 answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
             },
         ),
-        _ => Reply::refuse(StatusCode::NOT_FOUND, "jobs are posted to /v1/jobs and /v1/withdraw"),
+        "/v1/ports" => ports_request(request).map_or_else(
+            |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+            |it| controller.ports(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
+        ),
+        "/v1/order" => hosts(request).map_or_else(
+            |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+            |hosts| {
+                let order = controller.order(hosts).map(|order| json!({ "order": order }));
+                order.map_or_else(|error| refused(&error), |it| Reply::json(&it))
+            },
+        ),
+        _ => Reply::refuse(
+            StatusCode::NOT_FOUND,
+            "posts are for /v1/jobs, /v1/ports, /v1/order and /v1/withdraw",
+        ),
     }
 }
 
 fn refused(error: &RequestError) -> Reply {
     let status = match error {
         RequestError::Watches { .. } => StatusCode::CONFLICT,
+        RequestError::Job(JobError::Unknown { .. }) => StatusCode::NOT_FOUND,
         RequestError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     };
@@ -58,9 +77,31 @@ fn announcement(request: &Request) -> Result<Announcement> {
         ..defaults
     };
     let seed = Seed(number(query, "seed")?.unwrap_or(1));
-    let rate = number(query, "rate")?;
+    let (rate, lease) = (number(query, "rate")?, number(query, "lease")?);
     let job = parameter(query, "job").context("which job? ?job=NAME")?.to_owned();
-    Ok(Announcement { job, rows, rate, entropy, seed })
+    Ok(Announcement { job, rows, rate, entropy, seed, lease })
+}
+
+fn ports_request(request: &Request) -> Result<PortsRequest> {
+    let query = request.query.as_str();
+    let job = parameter(query, "job").context("which job? ?job=NAME")?.to_owned();
+    let source = number(query, "source")?.context("whose ports? ?source=ADDRESS")?;
+    Ok(PortsRequest { job, source, plan: number(query, "plan")?.unwrap_or(0) })
+}
+
+/// The most hosts of a ring.
+const MAX_HOSTS: usize = 1 << 16;
+
+fn hosts(request: &Request) -> Result<Vec<IpAddr>> {
+    let text = std::str::from_utf8(&request.body).context("hosts are a line of text each")?;
+    let parse = |line: &str| line.trim().parse().map_err(|_| anyhow!("{line:?} is no address"));
+    let hosts: Vec<IpAddr> = text.lines().map(parse).collect::<Result<_>>()?;
+    ensure!(
+        (1..=MAX_HOSTS).contains(&hosts.len()),
+        "{} hosts, expected 1 to {MAX_HOSTS}",
+        hosts.len()
+    );
+    Ok(hosts)
 }
 
 fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>> {

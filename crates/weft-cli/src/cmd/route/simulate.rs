@@ -53,6 +53,9 @@ pub(super) struct Simulate {
     /// Cables between switches that are down, in thousandths
     #[arg(long)]
     failed: Option<u32>,
+    /// Plan the flows of planned jobs again whose paths the failed cables have changed, as a controller does for announced jobs
+    #[arg(long)]
+    replan: bool,
     /// Number of windows of ten seconds
     #[arg(long)]
     windows: Option<u64>,
@@ -123,6 +126,7 @@ fn setup(arguments: &Simulate) -> Result<Setup> {
     set(&mut setup.busy_percent, arguments.busy);
     set(&mut setup.unplanned_percent, arguments.unplanned);
     set(&mut setup.failed_per_mille, arguments.failed);
+    setup.replans = arguments.replan;
     setup.windows = arguments.windows.unwrap_or(setup.windows);
     setup.change_every = arguments.change_every.unwrap_or(setup.change_every);
     Ok(setup)
