@@ -23,6 +23,12 @@ fn no_garbled_port_table_breaks_a_promise() {
 }
 
 #[test]
+fn no_garbled_tuner_table_breaks_a_promise() {
+    let taken = garble::survive(&golden("tuner"), 5_000, properties::tuner);
+    assert!(taken > 250, "only {taken} were tables: the garbling is too wild");
+}
+
+#[test]
 fn no_garbled_cluster_breaks_a_promise() {
     let taken = garble::survive(&golden("cluster"), 5_000, properties::cluster);
     assert!(taken > 250, "only {taken} were clusters: the garbling is too wild");

@@ -50,6 +50,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
     (&["port_table"], "crates/weft-plan/tests/golden/ports"),
+    (&["tuner_table"], "crates/weft-plan/tests/golden/tuner"),
     (&["installed"], "crates/weft-route/tests/golden/installed"),
     (&["route_state"], "crates/weft-route/tests/golden/state"),
     (&["tables"], "crates/weft-steer/tests/golden/tables"),

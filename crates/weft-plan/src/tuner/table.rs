@@ -100,7 +100,7 @@ fn row((line, text): (usize, &str)) -> Result<TunerRow, TunerTableError> {
     };
     let known = TUNED.map(Collective::name);
     let named = TUNED.into_iter().find(|row| row.name() == collective);
-    let start = number("from_bytes", from, 0..=u64::MAX)?;
+    let start = number("from_bytes", from, 0..=u64::MAX - 1)?;
     let end = match to {
         "" => u64::MAX,
         _ => number("to_bytes", to, start + 1..=u64::MAX)?,
@@ -169,6 +169,10 @@ mod tests {
                 "line 2: collective is \"allreduce\", expected all_reduce,",
             ),
             ("\nall_reduce,0,16,0,,tree,,", "line 3: servers is \"0\", expected 1 to 4294967295"),
+            (
+                "all_reduce,2,16,18446744073709551615,,tree,,",
+                "line 2: from_bytes is \"18446744073709551615\", expected 0 to",
+            ),
             ("all_reduce,2,16,8,8,tree,,", "line 2: to_bytes is \"8\", expected 9 to"),
             ("all_reduce,2,16,0,,nvls,,", "line 2: algorithm is \"nvls\", expected a known name"),
             ("all_reduce,2,16,0,,,ll64,", "line 2: protocol is \"ll64\", expected a known name"),

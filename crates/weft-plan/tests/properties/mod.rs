@@ -11,6 +11,7 @@ use weft_plan::output::{graph_xml, port_csv, read_port_csv, read_port_rows};
 use weft_plan::ports::{Entropy, Fabric, SearchLimits, loads, plan};
 use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::queue_pairs;
+use weft_plan::tuner::{read_tuner_csv, tuner_csv};
 use weft_topo::Failures;
 use weft_units::Seed;
 
@@ -88,6 +89,18 @@ pub fn ports(bytes: &[u8]) -> bool {
     }
     match read_port_csv(&text) {
         Ok(rows) => rows.iter().all(|row| row.port != 0),
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+/// Parses a tuner's table and checks that all rows read back as they are written. Returns `true` if it is a table.
+pub fn tuner(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    match read_tuner_csv(&text) {
+        Ok(rows) => {
+            assert_eq!(read_tuner_csv(&tuner_csv(&rows)), Ok(rows), "{text}");
+            true
+        }
         Err(error) => refused(&error.to_string()),
     }
 }
