@@ -25,8 +25,13 @@ const MIN_UNITS_IN_WINDOW: u64 = 4;
 const MAX_UNIT_TIME: Duration = Duration::from_micros(100);
 
 /// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
-/// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
-const MIN_SPRAY_UNIT: u16 = 2;
+/// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted. Of the
+/// longest packets fewer are enough for [`MIN_UNIT_BYTES`].
+const MIN_SPRAY_UNIT: u16 = 8;
+
+/// Maximum length of a spray unit of the minimum number of packets, but for two packets: 8 packets of 9,000 bytes would
+/// occupy a path of 50 Mb/s for 12 ms.
+const MIN_UNIT_BYTES: u16 = 32 << 10;
 
 /// A packet selected for sending.
 pub(crate) struct Picked {
@@ -387,6 +392,7 @@ impl Sender {
         let in_time = window.saturating_mul(MAX_UNIT_TIME.as_nanos()) / round_trip;
         let bytes = in_time.min(window / MIN_UNITS_IN_WINDOW);
         let packets = u16::try_from(bytes / u64::from(config.mtu)).unwrap_or(u16::MAX);
-        packets.clamp(MIN_SPRAY_UNIT.min(config.spray_unit), config.spray_unit)
+        let min = (MIN_UNIT_BYTES / config.mtu).clamp(2, MIN_SPRAY_UNIT);
+        packets.clamp(min.min(config.spray_unit), config.spray_unit)
     }
 }
