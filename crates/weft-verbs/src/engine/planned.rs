@@ -15,6 +15,10 @@ use crate::errno::{Errno, Outcome};
 /// The environment variable with the path of the table.
 const FILE: &str = "WEFT_PORTS";
 
+/// Maximum number of planned ports of one address: each has a socket, and an address's sockets are counted in 16 bits with
+/// those of its paths and of the ports that programs choose.
+const MAX_PORTS: usize = 16_384;
+
 /// Planned ports by source and destination, in the order of the table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Planned(BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, Vec<u16>>>);
@@ -27,24 +31,35 @@ impl Planned {
     pub(crate) fn from_environment() -> Outcome<Self> {
         let Some(file) = std::env::var_os(FILE) else { return Ok(Self::default()) };
         let file = Path::new(&file);
-        let read = fs::read_to_string(file).map_err(|error| error.to_string());
-        let rows = read.and_then(|text| read_port_csv(&text).map_err(|error| error.to_string()));
-        match rows {
-            Ok(rows) => Ok(Self::new(rows)),
-            Err(reason) => {
-                // The program gets only an error number, which does not name the cause.
-                eprintln!("weft: {FILE}={}: {reason}", file.display());
-                Err(Errno(libc::EINVAL))
-            }
-        }
+        let text = fs::read_to_string(file).map_err(|error| error.to_string());
+        text.and_then(|text| Self::read(&text)).map_err(|reason| {
+            // The program gets only an error number, which does not name the cause.
+            eprintln!("weft: {FILE}={}: {reason}", file.display());
+            Errno(libc::EINVAL)
+        })
     }
 
     /// Returns the plan of a table.
     ///
     /// # Errors
-    /// `EINVAL`: it is not a port table.
+    /// `EINVAL`: it is not a port table, or has too many ports.
     pub(crate) fn parse(table: &str) -> Outcome<Self> {
-        read_port_csv(table).map(Self::new).map_err(|_| Errno(libc::EINVAL))
+        Self::read(table).map_err(|_| Errno(libc::EINVAL))
+    }
+
+    /// Returns the plan of a table.
+    ///
+    /// # Errors
+    /// Returns the reason: it is not a port table, or has more than [`MAX_PORTS`] ports of one source.
+    fn read(table: &str) -> Result<Self, String> {
+        let planned = Self::new(read_port_csv(table).map_err(|error| error.to_string())?);
+        for (source, peers) in &planned.0 {
+            let ports = peers.values().flatten().collect::<BTreeSet<_>>().len();
+            if ports > MAX_PORTS {
+                return Err(format!("{source} has {ports} ports, expected at most {MAX_PORTS}"));
+            }
+        }
+        Ok(planned)
     }
 
     pub(crate) fn new(rows: impl IntoIterator<Item = PlannedPort>) -> Self {
@@ -113,7 +128,7 @@ pub(crate) struct PlannedSocket {
 /// The sockets of an address when another plan replaces the present one.
 #[derive(Default)]
 pub(crate) struct Present<'a> {
-    /// Those of the present plan.
+    /// The sockets of the present plan.
     pub(crate) own: &'a [PlannedSocket],
     /// The ports of the paths, whose sockets come first.
     pub(crate) of_paths: &'a [u16],
@@ -212,6 +227,19 @@ mod tests {
         assert_eq!(sockets(2), [4, 5, 4]);
         assert_eq!(sockets(3), [5, 5, 5]);
         assert_eq!(sockets(9), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_table_with_too_many_ports_is_refused() {
+        let table = |ports: u16| {
+            let row = |port: u16| format!("10.0.0.1,10.0.{}.2,{port}\n", port % 128);
+            (1..=ports).fold("source,destination,source_port\n".to_owned(), |table, port| {
+                table + &row(port)
+            })
+        };
+        assert!(Planned::read(&table(16_384)).is_ok());
+        let error = Planned::read(&table(16_385)).unwrap_err();
+        assert_eq!(error, "10.0.0.1 has 16385 ports, expected at most 16384");
     }
 
     #[test]
