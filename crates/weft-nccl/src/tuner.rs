@@ -155,7 +155,8 @@ impl<'a> Costs<'a> {
     /// Raises the costs of an algorithm above the least one of a better algorithm, if NCCL can use that.
     fn prefer_algorithm(&mut self, better: usize, other: usize) {
         let (Some(wanted), Some(least)) = (self.least(better), self.least(other)) else { return };
-        if least > wanted || wanted > least * FORBIDDEN {
+        // A cost of zero has no multiple above another.
+        if least <= 0.0 || least > wanted || wanted > least * FORBIDDEN {
             return;
         }
         let factor = wanted / least * ABOVE;
@@ -237,6 +238,13 @@ mod tests {
         dear_ring[3..6].iter_mut().for_each(|cost| *cost *= 1024.0);
         dear_ring[4] = -1.0;
         assert_eq!(applied(dear_ring, of(Some(RING), None)), dear_ring);
+    }
+
+    #[test]
+    fn costs_of_zero_stay() {
+        let mut free = table();
+        free[..6].fill(0.0);
+        assert_eq!(applied(free, of(Some(TREE), None)), free);
     }
 
     #[test]
