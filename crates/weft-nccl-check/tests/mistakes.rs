@@ -1,13 +1,22 @@
 //! The check is checked: it passes a correct plugin and finds each mistake of one that is wrong on purpose.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
-/// Compiles the loopback plugin with a mistake.
+/// The mistakes with which the plugin was compiled: a second compiler would truncate a library that another test loads.
+static COMPILED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Compiles the loopback plugin with a mistake, once.
 fn plugin(mistake: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plugins/loopback.c");
     let library =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libnccl-net-loopback-{mistake}.so"));
+    let mut known = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.insert(mistake.to_owned()) {
+        return library;
+    }
     let mut compiler = Command::new("cc");
     compiler
         .args(["-O1", "-shared", "-fPIC", "-w", &format!("-DMISTAKE={mistake}")])
