@@ -69,7 +69,7 @@ fn resources_of_a_killed_program_are_reclaimed_and_others_continue() {
         let daemon = Daemon::start();
         daemon.succeed(&["device", "create", "b"]);
         let [killed, mut peer] = writers(&daemon, "a", UNLIMITED);
-        let [mut server, mut client] = writers(&daemon, "b", 10_000);
+        let [mut server, mut client] = writers(&daemon, "b", 3_000);
         drop(killed);
         let printed = until_its_end(&mut peer.0);
         assert!(printed.contains("Failed status 12"), "{printed}");
