@@ -201,8 +201,14 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
             self.shared = Some(Shared::open(number, size, longest, rate, until)?);
         }
-        self.take_plan(group)?;
-        Ok(self)
+        match self.take_plan(group) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // The others have to receive the reason from this rank.
+                self.leave();
+                Err(error)
+            }
+        }
     }
 
     /// Returns this rank's number.
