@@ -1,5 +1,7 @@
 //! A rank's part in a measurement. All ranks execute the same steps, and agree on the next one by collectives.
 
+use std::mem;
+
 use anyhow::{Result, anyhow};
 use weft_coll::pattern;
 use weft_comm::{Call, Collective, Communicator, DataType, Op, Share};
@@ -41,11 +43,10 @@ impl Measurement {
         Self { group, parameters }
     }
 
-    /// Measures a collective of at most `bytes` bytes: warms up, chooses a number of iterations that fits the time
-    /// limit, and measures them.
+    /// Measures a collective of at most `bytes` bytes: warms up, then measures.
     pub(super) fn row(&mut self, collective: Collective, bytes: usize) -> Result<Row> {
         let (ranks, rank) = (self.group.ranks(), self.group.rank());
-        let Parameters { data_type, op, root, warm_up, max_iterations, time, .. } = self.parameters;
+        let Parameters { data_type, op, root, warm_up, .. } = self.parameters;
         let type_index =
             DataType::ALL.iter().position(|one| *one == data_type).expect("one of them");
         let Sized { call, size, count } =
@@ -67,18 +68,10 @@ impl Measurement {
             buffer = self.run(call, buffer)?;
         }
         let took = self.group.now().since(began);
-        let fitting = time.as_nanos() / (took.as_nanos() / u64::from(warm_up.max(1))).max(1);
-        let iterations = self.agree(fitting.clamp(1, max_iterations.into()), Op::Min)?;
-
+        let estimate = took.as_nanos() / u64::from(warm_up.max(1));
         let before = self.group.share();
-        self.barrier()?;
-        let began = self.group.now();
-        for _ in 0..iterations {
-            buffer = self.run(call, buffer)?;
-        }
-        let took = self.group.now().since(began);
+        let (iterations, all) = self.measure(call, &mut buffer, estimate)?;
         let share = self.group.share();
-        let all = self.agree(took.as_nanos(), Op::Average)?;
         let mean = all as f64 / iterations as f64;
         let algbw = if mean > 0.0 { size as f64 / mean } else { 0.0 };
         Ok(Row {
@@ -95,6 +88,30 @@ impl Measurement {
             wrong,
             over_network: self.parameters.shares.then(|| over_network(before, share)),
         })
+    }
+
+    /// Runs a call in rounds until the time limit or the maximum number of iterations is reached. `estimate` is this
+    /// rank's time for an iteration in nanoseconds. Returns the number of iterations, and their time in nanoseconds as
+    /// the mean of all ranks.
+    fn measure(&mut self, call: Call, buffer: &mut Vec<u8>, estimate: u64) -> Result<(u64, u64)> {
+        let (limit, most) =
+            (self.parameters.time.as_nanos(), self.parameters.max_iterations.into());
+        let (mut iterations, mut all, mut each) = (0, 0, estimate);
+        // The agreement and the barrier of a further round are not worth the last tenth.
+        while iterations == 0 || (iterations < most && all < limit / 10 * 9) {
+            let fitting = ((limit - all) / each.max(1)).clamp(1, most - iterations);
+            let round = self.agree(fitting, Op::Min)?;
+            self.barrier()?;
+            let began = self.group.now();
+            for _ in 0..round {
+                *buffer = self.run(call, mem::take(buffer))?;
+            }
+            let took = self.group.now().since(began);
+            all += self.agree(took.as_nanos(), Op::Average)?;
+            iterations += round;
+            each = all / iterations;
+        }
+        Ok((iterations, all))
     }
 
     fn run(&mut self, call: Call, buffer: Vec<u8>) -> Result<Vec<u8>> {
