@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Duration, unknown_name};
 
+use crate::flow::Bounds;
+
 /// An error that refuses a parameter's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -192,8 +194,11 @@ parameters! {
     offline memory_region: u64 = 4 << 20, 64 << 10, 1 << 30;
     /// Queue pairs cached for later channels (section IV.E).
     online qp_cache: u32 = 1024, 0, 1 << 20;
-    /// READs of the whole context in flight (N of section V.C).
-    online outstanding: u32 = 64, 1, 1 << 16;
+    /// Bytes of the whole context in flight, of SENDs and of READs each, at most (N of section V.C). Below it, N follows
+    /// the measured bandwidth-delay product.
+    online outstanding: u64 = 4 << 20, 1, 1 << 44;
+    /// Bytes to which N is reduced at least; from `outstanding` on, N is constant.
+    online outstanding_min: u64 = 16 << 10, 1, 1 << 44;
     /// Messages of a channel that wait for its window.
     online backlog: u32 = 4096, 0, 1 << 24;
     /// Requests of a channel that wait for this end's responses. Above this number the peer's window stays closed.
@@ -234,6 +239,11 @@ fn in_range<T: Value>(name: &'static str, value: T, min: T, max: T) -> Result<()
 }
 
 impl Config {
+    /// Returns the bounds of N.
+    pub(crate) const fn flow_bounds(&self) -> Bounds {
+        Bounds { min: self.outstanding_min, max: self.outstanding }
+    }
+
     /// Returns the number of ACK frames that may be in flight beyond the window: one for each `ack_every` frames of a
     /// window, and one more for an ACK that is due by time.
     pub(crate) fn ack_frames(&self) -> u16 {

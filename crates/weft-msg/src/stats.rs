@@ -80,6 +80,19 @@ pub struct ChannelStatus {
     pub carrier: Carrier,
 }
 
+/// The limits of a context's work in flight, in bytes (X-RDMA, section V.C).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowStatus {
+    /// N for SENDs.
+    pub sends_limit: u64,
+    /// SENDs in flight.
+    pub sends_in_flight: u64,
+    /// N for READs.
+    pub reads_limit: u64,
+    /// READs in flight.
+    pub reads_in_flight: u64,
+}
+
 /// Counters of one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextStats {

@@ -8,6 +8,7 @@ use weft_wire::ChannelOffer;
 use crate::Config;
 use crate::calls::Calls;
 use crate::carrier::Carrier;
+use crate::flow::Posted;
 use crate::memory::Block;
 use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
@@ -99,8 +100,10 @@ pub(crate) struct Channel {
     pub(crate) known: u64,
     /// Large messages that are being read or wait for memory, in order of arrival.
     pub(crate) fetches: VecDeque<Fetch>,
-    /// Number of READs in flight.
-    pub(crate) reading: u8,
+    /// READs in flight.
+    pub(crate) reads: Posted,
+    /// SENDs in flight.
+    pub(crate) sends: Posted,
     /// Number of send requests since the last signalled one.
     pub(crate) unsignaled: u16,
     /// Calls that wait for their response.
@@ -127,6 +130,8 @@ pub(crate) struct Channel {
     pub(crate) in_memory_queue: bool,
     /// `true` if it is in the context's queue of channels with READs.
     pub(crate) in_read_queue: bool,
+    /// `true` if it is in the context's queue of channels that wait for the limit of SENDs.
+    pub(crate) in_send_queue: bool,
     pub(crate) stats: ChannelStats,
     /// The durations of answered calls.
     pub(crate) calls: Histogram,
@@ -149,7 +154,8 @@ impl Channel {
             starved_counted: 0,
             known: 0,
             fetches: VecDeque::new(),
-            reading: 0,
+            reads: Posted::default(),
+            sends: Posted::default(),
             unsignaled: 0,
             pending_calls: Calls::new(),
             to_answer: Calls::new(),
@@ -165,6 +171,7 @@ impl Channel {
             touched: false,
             in_memory_queue: false,
             in_read_queue: false,
+            in_send_queue: false,
             stats: ChannelStats::default(),
             calls: Histogram::default(),
         }
@@ -201,7 +208,8 @@ impl Channel {
             State::Closing { until } | State::PeerClosed { until } => Some(until),
             State::Offered | State::Connected | State::Open => None,
         };
-        [acknowledge, unlock, close].into_iter().fold(probe, earlier)
+        let stuck_at = [&self.sends, &self.reads].map(|work| work.stuck_at(config.deadlock_after));
+        [acknowledge, unlock, close].into_iter().chain(stuck_at).fold(probe, earlier)
     }
 
     /// Returns `true` if the channel still accepts messages.

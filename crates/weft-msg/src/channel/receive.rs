@@ -285,7 +285,9 @@ impl Channel {
         let acked = self.tx.acknowledge(word.ack);
         let acked = acked.map_err(|error| CloseReason::Protocol(error.into()))?;
         let mut finished = false;
+        let mut any = false;
         for frame in acked {
+            any = true;
             self.last_progress = now;
             finished |= frame.kind == FrameKind::Close;
             shared.memory.release(now, frame.frame);
@@ -297,6 +299,9 @@ impl Channel {
                 Some(Body::Copied(block, _)) => shared.memory.release(now, block),
                 None => {}
             }
+        }
+        if any && self.tx.in_flight() == 0 {
+            self.sends.acknowledge(&mut shared.sends);
         }
         if finished { Err(CloseReason::Finished) } else { Ok(()) }
     }

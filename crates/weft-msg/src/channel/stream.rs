@@ -335,6 +335,7 @@ impl Channel {
         self.stream.rdma_lost = true;
         self.stream.skipping = true;
         self.cancel_reads(shared);
+        self.sends.abandon(&mut shared.sends);
         let early = self.stream.early.drain(..).map(|(block, ..)| block);
         for block in self.posted.drain(..).chain(early) {
             shared.memory.release(now, block);

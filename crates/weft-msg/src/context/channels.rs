@@ -214,8 +214,9 @@ impl<V: Verbs> Context<V> {
         if !channel.stream.rdma_lost {
             self.return_qp(now, channel.qp);
         }
-        let Shared { memory, reading, .. } = &mut self.shared;
-        *reading -= u32::from(channel.reading);
+        let Shared { memory, reads, sends, .. } = &mut self.shared;
+        channel.reads.abandon(reads);
+        channel.sends.abandon(sends);
         let fetched = channel.fetches.into_iter().filter_map(|fetch| fetch.to);
         let early = channel.stream.early.drain(..).map(|(block, ..)| block);
         for block in channel.posted.into_iter().chain(fetched).chain(early) {

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use weft_units::{Histogram, Instant};
 use weft_wire::FrameKind;
 
-use super::{ChannelId, Context};
+use super::{ChannelId, Context, Shared};
 use crate::carrier::Carrier;
 use crate::channel::{Channel, State};
 use crate::event::CloseReason;
 use crate::filter::Rule;
 use crate::journal::Journal;
 use crate::memory::{MemoryLimits, MemoryUse};
-use crate::stats::{ChannelStatus, ContextStats};
+use crate::stats::{ChannelStatus, ContextStats, FlowStatus};
 use crate::verbs::{Qp, Verbs};
 use crate::{Config, ConfigError};
 
@@ -49,6 +49,9 @@ impl<V: Verbs> Context<V> {
             total: shared.config.memory_limit,
             keep: shared.config.memory_keep,
         });
+        let bounds = shared.config.flow_bounds();
+        shared.sends.set_bounds(bounds);
+        shared.reads.set_bounds(bounds);
         // Deadlines may be earlier than the registered ones.
         let all: Vec<_> = self.channels.keys().collect();
         all.into_iter().for_each(|id| self.reschedule(id));
@@ -78,6 +81,17 @@ impl<V: Verbs> Context<V> {
     /// Returns the durations of a channel's answered calls, from request to response.
     pub fn calls(&self, id: ChannelId) -> Option<&Histogram> {
         self.channels.get(id).map(|channel| &channel.calls)
+    }
+
+    /// Returns the limits of work in flight.
+    pub const fn flow(&self) -> FlowStatus {
+        let Shared { sends, reads, .. } = &self.shared;
+        FlowStatus {
+            sends_limit: sends.limit(),
+            sends_in_flight: sends.in_flight(),
+            reads_limit: reads.limit(),
+            reads_in_flight: reads.in_flight(),
+        }
     }
 
     /// Returns the registered memory and its use.

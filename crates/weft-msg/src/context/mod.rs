@@ -17,6 +17,7 @@ use crate::{Config, ConfigError};
 
 mod channels;
 mod control;
+mod flow;
 mod shared;
 mod submit;
 
@@ -51,6 +52,8 @@ pub struct Context<V> {
     /// Channels that wait for memory, each once.
     memory_waiters: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
+    /// The time that the owner takes to wake up after a pause.
+    wake_up: Duration,
     next_number: u64,
     /// Number of requests sent.
     requests: u64,
@@ -83,6 +86,7 @@ impl<V: Verbs> Context<V> {
             readers: VecDeque::new(),
             memory_waiters: VecDeque::new(),
             last_poll: None,
+            wake_up: Duration::ZERO,
             next_number: 1,
             requests: 0,
             activity: 0,
@@ -103,6 +107,10 @@ impl<V: Verbs> Context<V> {
     /// earlier. Returns `true` if more completions may wait.
     pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
+        // A second half of a poll has the same time.
+        if gap != Some(Duration::ZERO) {
+            self.shared.poll_gap = gap.unwrap_or(self.wake_up);
+        }
         let mut handled = 0;
         while handled < MAX_COMPLETIONS_PER_POLL
             && let Some(completion) = self.shared.next_completion()
@@ -148,9 +156,11 @@ impl<V: Verbs> Context<V> {
         [timer, held, self.shared.memory.shrink_at()].into_iter().flatten().min()
     }
 
-    /// Announces that the owner sleeps until the next completion: the time until the next poll does not count as late.
-    pub const fn pause(&mut self) {
+    /// Announces that the owner sleeps until the next completion, after which it wakes up within `wake_up`: the time until
+    /// the next poll does not count as late.
+    pub const fn pause(&mut self, wake_up: Duration) {
         self.last_poll = None;
+        self.wake_up = wake_up;
     }
 
     /// Retries for channels that wait for memory.
@@ -189,7 +199,7 @@ impl<V: Verbs> Context<V> {
                 WorkId::Read => channel.fragment_read(now, shared),
                 WorkId::Probe => channel.probing = false,
                 WorkId::LastAck => return Err(CloseReason::ByPeer),
-                WorkId::Send => {}
+                WorkId::Send => _ = channel.sends.complete(&mut shared.sends, now, shared.poll_gap),
             }
             channel.last_received = now;
             Ok(())
@@ -276,6 +286,7 @@ impl<V: Verbs> Context<V> {
             }
             self.reschedule(id);
         }
+        self.send_waiting(now);
         self.request_fragments(now);
     }
 
@@ -288,6 +299,7 @@ impl<V: Verbs> Context<V> {
             channel.read_stream(now, shared)?;
         }
         channel.replenish(now, shared)?;
+        channel.release_stuck(now, shared);
         channel.switch_if_wanted(now, shared)?;
         channel.flush(now, shared)?;
         channel.nop_if_stuck(now, shared)?;
@@ -306,6 +318,10 @@ impl<V: Verbs> Context<V> {
         if !channel.in_read_queue && channel.wants_to_read(self.shared.config.reads) {
             channel.in_read_queue = true;
             self.readers.push_back(id);
+        }
+        if !channel.in_send_queue && channel.waits_for_limit() {
+            channel.in_send_queue = true;
+            self.shared.send_queue.push_back(id);
         }
         let Some(due) = channel.deadline(&self.shared.config) else { return };
         if channel.timer.is_none_or(|registered| due < registered) {
@@ -327,36 +343,6 @@ impl<V: Verbs> Context<V> {
         let Shared { memory, verbs, .. } = &mut self.shared;
         if memory.shrink_at().is_some_and(|at| at <= now) {
             memory.shrink(now, verbs);
-        }
-    }
-
-    /// Requests fragments, round-robin over channels, within the context's limit (section V.C).
-    fn request_fragments(&mut self, now: Instant) {
-        let reads = self.shared.config.reads;
-        let mut waiting = self.readers.len();
-        while waiting > 0 && self.shared.reading < self.shared.config.outstanding {
-            waiting -= 1;
-            let Some(id) = self.readers.pop_front() else { break };
-            let Some(channel) = self.channels.get_mut(id) else { continue };
-            channel.in_read_queue = false;
-            if !channel.wants_to_read(reads) {
-                continue;
-            }
-            self.shared.current = id;
-            match channel.read_fragment(now, &mut self.shared) {
-                Ok(true) if channel.wants_to_read(reads) => {
-                    channel.in_read_queue = true;
-                    self.readers.push_back(id);
-                    waiting += 1;
-                }
-                Ok(true) => {}
-                Ok(false) => {
-                    if !core::mem::replace(&mut channel.in_memory_queue, true) {
-                        self.memory_waiters.push_back(id);
-                    }
-                }
-                Err(reason) => self.fail(now, id, reason),
-            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod calls;
 mod carriers;
 mod endings;
+mod flow;
 mod hostile;
 mod messages;
 mod network;

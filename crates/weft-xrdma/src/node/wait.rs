@@ -11,6 +11,9 @@ use crate::clock;
 /// of the processor more than a wake-up costs this one.
 const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
+/// The time in which a sleeping node wakes up after a completion, on a host that is not overloaded.
+const WAKE_UP: Duration = Duration::from_micros(50);
+
 /// The errors of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -132,7 +135,7 @@ impl Node {
         if more {
             return None;
         }
-        self.context.pause();
+        self.context.pause(WAKE_UP);
         let due = [self.context.poll_timeout(), self.greeting_deadline(), self.listen_again_at];
         let due = due.into_iter().flatten().min();
         let due = due.map_or(Duration::MAX, |at| at.since(now));
