@@ -132,6 +132,8 @@ pub(crate) struct Channel {
     pub(crate) in_read_queue: bool,
     /// `true` if it is in the context's queue of channels that wait for the limit of SENDs.
     pub(crate) in_send_queue: bool,
+    /// `true` if it is in the context's queue of channels whose streams need the owner.
+    pub(crate) in_stream_queue: bool,
     pub(crate) stats: ChannelStats,
     /// The durations of answered calls.
     pub(crate) calls: Histogram,
@@ -172,6 +174,7 @@ impl Channel {
             in_memory_queue: false,
             in_read_queue: false,
             in_send_queue: false,
+            in_stream_queue: false,
             stats: ChannelStats::default(),
             calls: Histogram::default(),
         }

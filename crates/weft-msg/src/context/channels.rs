@@ -210,6 +210,9 @@ impl<V: Verbs> Context<V> {
         self.shared.stats.closed += 1;
         self.activity += 1;
         self.by_qp.remove(&channel.qp);
+        if channel.stream.attached && !channel.in_stream_queue {
+            self.pending_streams.push_back(id);
+        }
         // The queue pair is reset first, so that the device no longer uses the memory.
         if !channel.stream.rdma_lost {
             self.return_qp(now, channel.qp);

@@ -195,6 +195,21 @@ impl<V: Verbs> Context<V> {
         }
     }
 
+    /// Returns the next channel whose stream needs its owner: it has bytes to write, or the channel has ended. A channel is
+    /// returned once for all bytes that it has, and again for later ones.
+    pub fn poll_pending_stream(&mut self) -> Option<ChannelId> {
+        let id = self.pending_streams.pop_front()?;
+        if let Some(channel) = self.channels.get_mut(id) {
+            channel.in_stream_queue = false;
+        }
+        Some(id)
+    }
+
+    /// Returns `true` if the channel has not ended.
+    pub fn has_channel(&self, id: ChannelId) -> bool {
+        self.channels.contains_key(id)
+    }
+
     /// Fills `buffer` with the next bytes to write to a channel's stream. Returns their number.
     pub fn poll_stream(&mut self, id: ChannelId, buffer: &mut [u8]) -> usize {
         let Some(channel) = self.channels.get_mut(id) else { return 0 };

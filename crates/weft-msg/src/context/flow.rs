@@ -66,8 +66,8 @@ impl<V: Verbs> Context<V> {
 impl Channel {
     /// Stops counting work that is stuck against the context's limits.
     pub(super) fn release_stuck<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
-        let patience = shared.config.deadlock_after;
-        self.sends.release_stuck(&mut shared.sends, now, patience);
-        self.reads.release_stuck(&mut shared.reads, now, patience);
+        let stuck_after = shared.config.deadlock_after;
+        self.sends.release_stuck(&mut shared.sends, now, stuck_after);
+        self.reads.release_stuck(&mut shared.reads, now, stuck_after);
     }
 }

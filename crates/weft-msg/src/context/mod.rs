@@ -51,6 +51,8 @@ pub struct Context<V> {
     readers: VecDeque<ChannelId>,
     /// Channels that wait for memory, each once.
     memory_waiters: VecDeque<ChannelId>,
+    /// Channels whose streams need the owner, each once.
+    pending_streams: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
     /// The time that the owner takes to wake up after a pause.
     wake_up: Duration,
@@ -85,6 +87,7 @@ impl<V: Verbs> Context<V> {
             touched: Vec::new(),
             readers: VecDeque::new(),
             memory_waiters: VecDeque::new(),
+            pending_streams: VecDeque::new(),
             last_poll: None,
             wake_up: Duration::ZERO,
             next_number: 1,
@@ -318,6 +321,10 @@ impl<V: Verbs> Context<V> {
         if !channel.in_read_queue && channel.wants_to_read(self.shared.config.reads) {
             channel.in_read_queue = true;
             self.readers.push_back(id);
+        }
+        if !channel.in_stream_queue && channel.stream.wants_to_write() {
+            channel.in_stream_queue = true;
+            self.pending_streams.push_back(id);
         }
         if !channel.in_send_queue && channel.waits_for_limit() {
             channel.in_send_queue = true;

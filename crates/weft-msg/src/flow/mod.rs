@@ -279,7 +279,7 @@ mod tests {
         for (rate, delay, millis) in
             [(3_125_000, 10_u64, 100_u64), (50_000_000, 20, 100), (1_250_000, 10_000, 8_000)]
         {
-            // One channel, and so many that each has few requests.
+            // One channel, and two thousand, each of which has few requests.
             for channels in [1, 2000] {
                 let mut flow = FlowLimit::new(BOUNDS);
                 let mut paths = [Path::new(rate, Duration::from_micros(delay))];
@@ -370,20 +370,20 @@ mod tests {
     #[test]
     fn stuck_and_abandoned_work_leaves_the_limit_to_others() {
         let mut flow = FlowLimit::new(BOUNDS);
-        let patience = Duration::from_millis(10);
+        let stuck_after = Duration::from_millis(10);
         let mut posted = Posted::default();
         while flow.has_room(4096) {
             posted.post(&mut flow, start(), 4096, true);
         }
-        posted.release_stuck(&mut flow, start() + patience / 2, patience);
+        posted.release_stuck(&mut flow, start() + stuck_after / 2, stuck_after);
         assert!(!flow.has_room(4096), "it may still be under way");
-        posted.release_stuck(&mut flow, start() + patience, patience);
+        posted.release_stuck(&mut flow, start() + stuck_after, stuck_after);
         assert!(flow.has_room(4096) && flow.in_flight() == 0);
         posted.post(&mut flow, start(), 4096, false);
-        posted.release_stuck(&mut flow, start() + patience, patience);
+        posted.release_stuck(&mut flow, start() + stuck_after, stuck_after);
         assert_eq!(flow.in_flight(), 0, "without a signal");
         // Its late completions are not counted again.
-        posted.complete(&mut flow, start() + patience * 2, Duration::ZERO);
+        posted.complete(&mut flow, start() + stuck_after * 2, Duration::ZERO);
         posted.post(&mut flow, start(), 4096, true);
         posted.abandon(&mut flow);
         assert_eq!((flow.in_flight(), posted.len()), (0, 0));

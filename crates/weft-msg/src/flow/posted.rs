@@ -103,14 +103,14 @@ impl Posted {
         self.queue.drain(..).filter(|it| it.counted).for_each(|it| flow.on_returned(it.covers));
     }
 
-    /// Returns the time from which the work counts as stuck: it has been in flight for `patience` and for several round
+    /// Returns the time from which the work counts as stuck: it has been in flight for `stuck_after` and for several round
     /// trips.
-    pub(crate) fn stuck_at(&self, patience: Duration) -> Option<Instant> {
+    pub(crate) fn stuck_at(&self, stuck_after: Duration) -> Option<Instant> {
         let oldest = self.queue.iter().find(|it| it.counted).map(|it| it.at);
         let oldest = oldest.or(self.unsignaled_since)?;
         let trips =
             Duration::from_nanos(self.measured.get().unwrap_or(0).saturating_mul(STUCK_TRIPS));
-        Some(oldest + patience.max(trips))
+        Some(oldest + stuck_after.max(trips))
     }
 
     /// Returns `true` if the oldest request is stuck: more would only wait behind it.
@@ -120,8 +120,13 @@ impl Posted {
 
     /// Stops counting stuck work, for example of a dead peer: it occupies no network, and must not keep the other channels'
     /// from it.
-    pub(crate) fn release_stuck(&mut self, flow: &mut FlowLimit, now: Instant, patience: Duration) {
-        if self.stuck_at(patience).is_none_or(|at| at > now) {
+    pub(crate) fn release_stuck(
+        &mut self,
+        flow: &mut FlowLimit,
+        now: Instant,
+        stuck_after: Duration,
+    ) {
+        if self.stuck_at(stuck_after).is_none_or(|at| at > now) {
             return;
         }
         self.acknowledge(flow);

@@ -131,7 +131,7 @@ impl Node {
         let now = clock::now();
         let more = self.context.poll(now);
         self.work_pending = false;
-        self.write_streams();
+        self.serve_pending_streams();
         if more {
             return None;
         }
@@ -170,8 +170,7 @@ impl Node {
                 }
             }
         }
-        self.write_streams();
-        self.drop_ended_streams();
+        self.serve_pending_streams();
         self.expire_greetings();
         self.resume_listeners();
         self.show();
