@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Duration, unknown_name};
 
+use crate::carrier::Carrier;
+use crate::filter::RuleError;
 use crate::flow::Bounds;
 
 /// An error that refuses a parameter's value.
@@ -36,6 +38,9 @@ pub enum ConfigError {
         /// The maximum.
         max: String,
     },
+    /// The text is no list of filter rules.
+    #[error("filter: {0}")]
+    Filter(#[from] RuleError),
     /// The parameter is fixed when a context is created.
     #[error("{name} cannot change while the context runs (off-line parameter)")]
     Offline {
@@ -76,6 +81,16 @@ impl Value for Duration {
     }
     fn text(self) -> String {
         self.to_string()
+    }
+}
+
+impl Value for Carrier {
+    const EXPECTED: &'static str = "rdma or tcp";
+    fn read(text: &str) -> Option<Self> {
+        Self::from_name(text)
+    }
+    fn text(self) -> String {
+        self.name().into()
     }
 }
 
@@ -219,6 +234,14 @@ parameters! {
     online slow_threshold: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
     /// Interval between two polls above which it is logged.
     online polling_warn: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
+    /// Carrier of the channels that have a TCP stream. A change moves the open ones there; the other end follows.
+    online carrier: Carrier = Carrier::Rdma, Carrier::Rdma, Carrier::Stream;
+    /// Time from a queue pair's failure until a channel on TCP tries RDMA again, doubled after each failure; 0: never.
+    online rdma_retry: Duration = Duration::from_secs(1), Duration::ZERO, Duration::from_secs(3600);
+    /// Smoothed round trip on RDMA above which a channel with a TCP stream moves there, until it is below half of it; 0: never.
+    online congested_rtt: Duration = Duration::ZERO, Duration::ZERO, Duration::from_secs(60);
+    /// Time that the round trip stays above `congested_rtt` before; the way back takes four times as long.
+    online congested_for: Duration = Duration::from_millis(100), Duration::from_millis(1), Duration::from_secs(60);
     /// Interval of traced calls: one in this many; 0: none.
     online trace_every: u32 = 0, 0, u32::MAX;
 }

@@ -2,6 +2,8 @@
 
 use core::net::Ipv6Addr;
 
+use weft_units::Duration;
+
 use crate::carrier::Carrier;
 use crate::verbs::Qp;
 
@@ -76,6 +78,8 @@ pub struct ChannelStatus {
     pub receive_bytes: u64,
     /// The peer's clock minus this end's in ns, as estimated from calls; `None` before the first estimate.
     pub clock_offset: Option<i64>,
+    /// The smoothed round trip on RDMA; `None` before the first measurement.
+    pub round_trip: Option<Duration>,
     /// The carrier of outgoing frames.
     pub carrier: Carrier,
 }

@@ -150,6 +150,18 @@ impl Node {
         })
     }
 
+    /// Moves a channel to a carrier, "rdma" or "tcp".
+    fn switch(&self, py: Python<'_>, which: u64, to: &str) -> PyResult<()> {
+        let to = Carrier::from_name(to).ok_or_else(|| {
+            PyValueError::new_err(format!("{to:?} is no carrier, expected \"rdma\" or \"tcp\""))
+        })?;
+        let switched = self.with(py, |state| {
+            let now = state.node.now();
+            state.node.context().switch(now, channel(which), to)
+        })?;
+        switched.map_err(|error| error.raise(py))
+    }
+
     /// Makes progress and returns the events.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
         let events = self.with(py, |state| {
@@ -212,7 +224,7 @@ impl Node {
     /// Returns all parameters with their values.
     fn parameters(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, String>> {
         self.with(py, |state| {
-            let parameters = state.node.context().config().parameters();
+            let parameters = state.node.context().parameters();
             parameters.into_iter().map(|parameter| (parameter.name, parameter.value)).collect()
         })
     }

@@ -76,7 +76,9 @@ impl Channel {
 
     /// Handles the arrival of the oldest requested fragment: READs of a queue pair complete in order.
     pub(crate) fn fragment_read<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
-        self.reads.complete(&mut shared.reads, now, shared.poll_gap);
+        if let Some(took) = self.reads.complete(&mut shared.reads, now, shared.poll_gap) {
+            self.on_round_trip(now, took, shared.poll_gap, &shared.config);
+        }
         let fragment = shared.config.fragment;
         if let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.done < fetch.requested) {
             fetch.done += fragment.min(fetch.len() - fetch.done);

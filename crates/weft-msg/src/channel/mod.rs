@@ -15,14 +15,19 @@ use crate::trace::ClockOffset;
 use crate::verbs::Qp;
 use crate::window::{ReceiveWindow, SendWindow};
 
+mod congestion;
+mod deliver;
 mod fetch;
 mod outgoing;
 mod receive;
+mod renewal;
 mod send;
 mod stream;
 
+pub(crate) use congestion::Congestion;
 pub(crate) use fetch::Fetch;
 pub(crate) use outgoing::{Body, Outgoing, Stamp};
+pub(crate) use renewal::{Renewal, Return};
 pub(crate) use stream::Stream;
 
 /// The state of a channel.
@@ -114,6 +119,9 @@ pub(crate) struct Channel {
     pub(crate) parked: VecDeque<u64>,
     pub(crate) clock: ClockOffset,
     pub(crate) stream: Stream,
+    /// The attempts to return to RDMA after the queue pair broke.
+    pub(crate) back: Return,
+    pub(crate) congestion: Congestion,
     pub(crate) last_received: Instant,
     /// The last time at which the peer acknowledged a frame or the window was not full.
     pub(crate) last_progress: Instant,
@@ -164,6 +172,8 @@ impl Channel {
             parked: VecDeque::new(),
             clock: ClockOffset::default(),
             stream: Stream::default(),
+            back: Return::default(),
+            congestion: Congestion::default(),
             last_received: now,
             last_progress: now,
             probing: false,
@@ -212,7 +222,12 @@ impl Channel {
             State::Offered | State::Connected | State::Open => None,
         };
         let stuck_at = [&self.sends, &self.reads].map(|work| work.stuck_at(config.deadlock_after));
-        [acknowledge, unlock, close].into_iter().chain(stuck_at).fold(probe, earlier)
+        let renew = self.back.due.filter(|_| self.stream.rdma_lost);
+        let measure = self.next_measurement();
+        [acknowledge, unlock, close, renew, measure]
+            .into_iter()
+            .chain(stuck_at)
+            .fold(probe, earlier)
     }
 
     /// Returns `true` if the channel still accepts messages.

@@ -1,20 +1,28 @@
 //! Parameters, filters, carriers and counters: the control interface of a running context.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use weft_units::{Histogram, Instant};
+use weft_units::{Histogram, Instant, unknown_name};
 use weft_wire::FrameKind;
 
 use super::{ChannelId, Context, Shared};
 use crate::carrier::Carrier;
 use crate::channel::{Channel, State};
 use crate::event::CloseReason;
-use crate::filter::Rule;
+use crate::filter::{Rule, parse_rules, rules_text};
 use crate::journal::Journal;
 use crate::memory::{MemoryLimits, MemoryUse};
 use crate::stats::{ChannelStatus, ContextStats, FlowStatus};
 use crate::verbs::{Qp, Verbs};
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, Parameter};
+
+/// The parameter that is the filter.
+const FILTER: &str = "filter";
+/// The parameter that is the channels' carrier.
+const CARRIER: &str = "carrier";
+/// The parameter that is the time between attempts to return to RDMA.
+const RDMA_RETRY: &str = "rdma_retry";
 
 /// An error that prevents a change of carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,19 +39,32 @@ pub enum SwitchError {
     RdmaLost,
 }
 
+/// Adds the filter to the known names of an error about an unknown name.
+fn with_filter(name: &str, error: ConfigError) -> ConfigError {
+    let ConfigError::Unknown(_) = error else { return error };
+    let parameters = Config::default().parameters();
+    let known: Vec<&str> = parameters.iter().map(|it| it.name).chain([FILTER]).collect();
+    ConfigError::Unknown(unknown_name("parameter", name, &known))
+}
+
 impl<V: Verbs> Context<V> {
     /// Returns the parameters.
     pub const fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Sets an on-line parameter (`set_flag`).
+    /// Sets an on-line parameter (`set_flag`), or the rules of the `filter`, separated by semicolons. A new `carrier` is
+    /// requested for all channels that have a stream, at the next poll.
     ///
     /// # Errors
     /// There is no such parameter, it is off-line, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let shared = &mut self.shared;
-        shared.config.set_online(name, value)?;
+        if name == FILTER {
+            shared.filter.rules = parse_rules(value)?;
+            return Ok(());
+        }
+        shared.config.set_online(name, value).map_err(|error| with_filter(name, error))?;
         shared.memory.set_limits(MemoryLimits {
             region: shared.config.memory_region,
             total: shared.config.memory_limit,
@@ -52,10 +73,46 @@ impl<V: Verbs> Context<V> {
         let bounds = shared.config.flow_bounds();
         shared.sends.set_bounds(bounds);
         shared.reads.set_bounds(bounds);
-        // Deadlines may be earlier than the registered ones.
+        let carrier = (name == CARRIER).then_some(shared.config.carrier);
         let all: Vec<_> = self.channels.keys().collect();
-        all.into_iter().for_each(|id| self.reschedule(id));
+        for id in all {
+            if let Some(carrier) = carrier {
+                self.want_carrier(id, carrier);
+            }
+            if name == RDMA_RETRY
+                && let Some(channel) = self.channels.get_mut(id)
+            {
+                let now = self.last_poll.unwrap_or(Instant::EPOCH);
+                channel.restart_renewal(now, &self.shared.config);
+            }
+            // Its deadline may be earlier than the registered one.
+            self.reschedule(id);
+        }
         Ok(())
+    }
+
+    /// Returns every parameter that [`set`](Self::set) knows, with its value: those of the configuration, and the filter.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = self.shared.config.parameters();
+        all.push(Parameter {
+            name: FILTER,
+            value: rules_text(&self.shared.filter.rules),
+            min: String::new(),
+            max: String::new(),
+            online: true,
+            about: "Faults to inject, as in `out drop 1/100; in delay 5ms responses`; none: no faults.",
+        });
+        all
+    }
+
+    /// Requests a carrier for a channel that can choose.
+    fn want_carrier(&mut self, id: ChannelId, to: Carrier) {
+        let channel = self.channels.get_mut(id);
+        if let Some(channel) = channel.filter(|it| it.stream.attached && !it.stream.rdma_lost) {
+            channel.stream.wanted = to;
+            channel.congestion.reset();
+            self.touch(id);
+        }
     }
 
     /// Replaces the filter's rules; the first rule that matches a message decides.
@@ -138,6 +195,7 @@ impl<V: Verbs> Context<V> {
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
             clock_offset: channel.clock.offset(),
+            round_trip: channel.congestion.smoothed(),
             carrier: channel.stream.sending,
         })
     }
@@ -157,7 +215,12 @@ impl<V: Verbs> Context<V> {
     /// the channel. Returns `true` if the channel exists and had no stream.
     pub fn attach_stream(&mut self, id: ChannelId) -> bool {
         let channel = self.channels.get_mut(id);
-        channel.is_some_and(|channel| !core::mem::replace(&mut channel.stream.attached, true))
+        let attached =
+            channel.is_some_and(|channel| !core::mem::replace(&mut channel.stream.attached, true));
+        if attached && self.shared.config.carrier == Carrier::Stream {
+            self.want_carrier(id, Carrier::Stream);
+        }
+        attached
     }
 
     /// Switches the channel to the carrier `to`, in both directions.
@@ -173,8 +236,7 @@ impl<V: Verbs> Context<V> {
         if channel.stream.rdma_lost {
             return if to == Carrier::Stream { Ok(()) } else { Err(SwitchError::RdmaLost) };
         }
-        channel.stream.wanted = to;
-        self.touch(id);
+        self.want_carrier(id, to);
         self.service_touched(now);
         Ok(())
     }

@@ -8,7 +8,7 @@ use slotmap::SlotMap;
 use weft_rnic::Status;
 use weft_units::{Duration, Instant, Seed};
 
-use crate::channel::{Channel, State};
+use crate::channel::{Channel, Renewal, State};
 use crate::event::{CloseReason, Event, Slow};
 use crate::journal::NoteKind;
 use crate::shared_receives::SharedReceives;
@@ -18,6 +18,7 @@ use crate::{Config, ConfigError};
 mod channels;
 mod control;
 mod flow;
+mod renewal;
 mod shared;
 mod submit;
 
@@ -200,9 +201,14 @@ impl<V: Verbs> Context<V> {
                 WorkId::Receive => return channel.received(now, shared, completion),
                 WorkId::SharedReceive => {}
                 WorkId::Read => channel.fragment_read(now, shared),
-                WorkId::Probe => channel.probing = false,
+                WorkId::Probe => channel.probe_completed(now, shared),
                 WorkId::LastAck => return Err(CloseReason::ByPeer),
-                WorkId::Send => _ = channel.sends.complete(&mut shared.sends, now, shared.poll_gap),
+                WorkId::Send => {
+                    let took = channel.sends.complete(&mut shared.sends, now, shared.poll_gap);
+                    if let Some(took) = took {
+                        channel.on_round_trip(now, took, shared.poll_gap, &shared.config);
+                    }
+                }
             }
             channel.last_received = now;
             Ok(())
@@ -252,8 +258,14 @@ impl<V: Verbs> Context<V> {
     /// Handles a failure of a channel's carrier or peer.
     fn fail(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let Some(channel) = self.channels.get_mut(id) else { return };
-        let device = matches!(reason, CloseReason::PeerUnreachable(_) | CloseReason::Device(_));
-        if device && channel.stream.attached && !channel.stream.rdma_lost {
+        let broken = matches!(reason, CloseReason::PeerUnreachable(_));
+        if broken && matches!(channel.back.renewal, Renewal::Offered | Renewal::Testing) {
+            self.discard_qp(now, id);
+            return self.touch(id);
+        }
+        let device = broken || matches!(reason, CloseReason::Device(_));
+        let lost = channel.stream.rdma_lost && !(broken && channel.back.renewal == Renewal::Ready);
+        if device && channel.stream.attached && !lost {
             self.shared.current = id;
             match channel.fail_over(now, &mut self.shared) {
                 Ok(()) => return self.touch(id),
@@ -288,6 +300,7 @@ impl<V: Verbs> Context<V> {
                 continue;
             }
             self.reschedule(id);
+            self.renew(now, id);
         }
         self.send_waiting(now);
         self.request_fragments(now);
@@ -308,6 +321,7 @@ impl<V: Verbs> Context<V> {
         channel.nop_if_stuck(now, shared)?;
         channel.acknowledge_if_due(now, shared)?;
         channel.probe_if_due(now, shared)?;
+        channel.measure_if_due(now, shared)?;
         channel.expire(now, &shared.config)
     }
 

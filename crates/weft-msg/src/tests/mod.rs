@@ -9,6 +9,7 @@ mod messages;
 mod network;
 mod no_device;
 mod operations;
+mod returns;
 mod windows;
 
 pub(crate) use no_device::NoDevice;

@@ -208,7 +208,7 @@ fn program() -> Option<String> {
 
 /// Returns the context's parameters for `weft adm`.
 fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
-    let all = context.config().parameters().into_iter();
+    let all = context.parameters().into_iter();
     all.map(|parameter| Setting {
         name: parameter.name.into(),
         value: parameter.value,
