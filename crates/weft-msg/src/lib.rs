@@ -108,8 +108,8 @@ pub use filter::{CallKind, Direction, Fault, Rule, RuleError};
 pub use journal::{Journal, Note, NoteKind};
 pub use memory::{Block, MemoryUse};
 pub use rnic::Rnic;
-pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats, FlowStatus};
-pub use trace::Decomposition;
+pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats, FlowStatus, TracedTimes};
+pub use trace::{ClockEstimate, Decomposition};
 pub use verbs::{
     Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };

@@ -241,8 +241,12 @@ impl Node {
 
     /// Returns the state of a channel; None if it is gone.
     fn channel_state(&self, py: Python<'_>, of: u64) -> PyResult<Option<BTreeMap<&str, i64>>> {
-        let status = self.with(py, |state| state.node.context().status(channel(of)))?;
-        Ok(status.map(|status| {
+        let status = self.with(py, |state| {
+            let now = state.node.now();
+            let context = state.node.context();
+            Some((context.status(channel(of))?, context.clock(now, channel(of))))
+        })?;
+        Ok(status.map(|(status, clock)| {
             let stats = status.stats;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             BTreeMap::from([
@@ -259,7 +263,7 @@ impl Node {
                 ("backlog", status.backlog.into()),
                 ("asked", status.pending_calls.into()),
                 ("receive_bytes", count(status.receive_bytes)),
-                ("clock_offset_ns", status.clock_offset.unwrap_or(0)),
+                ("clock_offset_ns", clock.map_or(0, |clock| clock.offset)),
                 ("on_tcp", (status.carrier == Carrier::Stream).into()),
             ])
         }))

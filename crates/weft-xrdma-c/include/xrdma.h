@@ -222,7 +222,7 @@ typedef struct xrdma_channel_state {
    */
   uint64_t receive_bytes;
   /**
-   * The offset of the peer's clock, ns, positive if it is ahead; 0 until a call was traced.
+   * The offset of the peer's clock, ns, positive if it is ahead; 0 if no call was traced in the last 100 s.
    */
   int64_t clock_offset_ns;
   /**

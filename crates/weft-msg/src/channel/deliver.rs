@@ -56,6 +56,7 @@ impl Channel {
                 };
                 if let (Some(trace), Some(sent)) = (&header.trace, sent_at) {
                     let time = self.clock.decompose(sent, trace, now);
+                    shared.traced.record(&time);
                     shared.events.push_back(Event::Traced { channel, id, time });
                 }
                 let took = now.since(at);

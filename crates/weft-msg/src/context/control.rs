@@ -13,7 +13,8 @@ use crate::event::CloseReason;
 use crate::filter::{Rule, parse_rules, rules_text};
 use crate::journal::Journal;
 use crate::memory::{MemoryLimits, MemoryUse};
-use crate::stats::{ChannelStatus, ContextStats, FlowStatus};
+use crate::stats::{ChannelStatus, ContextStats, FlowStatus, TracedTimes};
+use crate::trace::ClockEstimate;
 use crate::verbs::{Qp, Verbs};
 use crate::{Config, ConfigError, Parameter};
 
@@ -140,6 +141,11 @@ impl<V: Verbs> Context<V> {
         self.channels.get(id).map(|channel| &channel.calls)
     }
 
+    /// Returns the times of traced calls of all channels.
+    pub const fn traced(&self) -> &TracedTimes {
+        &self.shared.traced
+    }
+
     /// Returns the limits of work in flight.
     pub const fn flow(&self) -> FlowStatus {
         let Shared { sends, reads, .. } = &self.shared;
@@ -149,6 +155,11 @@ impl<V: Verbs> Context<V> {
             reads_limit: reads.limit(),
             reads_in_flight: reads.in_flight(),
         }
+    }
+
+    /// Returns an estimate of the clock of a channel's peer; `None` if no call was traced recently.
+    pub fn clock(&self, now: Instant, id: ChannelId) -> Option<ClockEstimate> {
+        self.channels.get(id)?.clock.estimate(now)
     }
 
     /// Returns the registered memory and its use.
@@ -194,7 +205,6 @@ impl<V: Verbs> Context<V> {
             pending_calls: count(channel.pending_calls.len()),
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
-            clock_offset: channel.clock.offset(),
             round_trip: channel.congestion.smoothed(),
             carrier: channel.stream.sending,
         })

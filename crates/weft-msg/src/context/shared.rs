@@ -16,7 +16,7 @@ use crate::flow::FlowLimit;
 use crate::journal::{Journal, Note, NoteKind};
 use crate::memory::{Block, MemoryCache, MemoryLimits};
 use crate::shared_receives::SharedReceives;
-use crate::stats::ContextStats;
+use crate::stats::{ContextStats, TracedTimes};
 use crate::verbs::{Completion, DeviceError, Qp, Slice, Verbs};
 
 /// The shared state of channels.
@@ -29,6 +29,7 @@ pub(crate) struct Shared<V> {
     pub(crate) filter: Filter,
     pub(crate) rng: Rng,
     pub(crate) stats: ContextStats,
+    pub(crate) traced: TracedTimes,
     /// Completions that were taken from the device and are not handled yet, oldest first.
     unhandled: VecDeque<Completion>,
     /// The shared receive queue, if it is configured.
@@ -91,6 +92,7 @@ impl<V: Verbs> Shared<V> {
             filter: Filter::default(),
             rng: seed.child("messages", 0).rng(),
             stats: ContextStats::default(),
+            traced: TracedTimes::default(),
             unhandled: VecDeque::new(),
             receives: None,
             journal: Journal::default(),

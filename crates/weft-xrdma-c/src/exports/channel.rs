@@ -179,10 +179,14 @@ pub unsafe extern "C" fn xrdma_channel_status(
     size: usize,
 ) -> c_int {
     status(|| {
-        let now = with(|tables| {
+        let (now, clock) = with(|tables| {
             let (context, id) = tables.channel(channel.addr())?;
-            let status = context.node.context().status(id);
-            status.ok_or_else(|| Failure::new(libc::ENOTCONN, "the channel is closed"))
+            let now = context.node.now();
+            let context = context.node.context();
+            let status = context.status(id);
+            let status =
+                status.ok_or_else(|| Failure::new(libc::ENOTCONN, "the channel is closed"))?;
+            Ok((status, context.clock(now, id)))
         })?;
         let stats = now.stats;
         let now = xrdma_channel_state {
@@ -198,7 +202,7 @@ pub unsafe extern "C" fn xrdma_channel_status(
             frames_retransmitted: stats.frames_retransmitted,
             starved: stats.starved,
             receive_bytes: now.receive_bytes,
-            clock_offset_ns: now.clock_offset.unwrap_or(0),
+            clock_offset_ns: clock.map_or(0, |clock| clock.offset),
             in_flight: now.in_flight.into(),
             depth: now.depth.into(),
             backlog: now.backlog,

@@ -9,8 +9,9 @@ use crate::figures::{median, spread};
 
 /// Number of channels of each node.
 const CHANNELS: usize = 1000;
-/// Number of polls and of calls in a round.
-const COUNT: u32 = 20_000;
+/// Number of polls in a round, and of calls.
+const POLLS: u32 = 20_000;
+const CALLS: u32 = 2_000;
 
 /// A node with its channels.
 struct Contender {
@@ -34,18 +35,18 @@ impl Contender {
     fn round(&mut self) {
         let nanos = |time: Duration, count: u32| time.as_nanos() as f64 / f64::from(count);
         let start = self.node.now();
-        (0..COUNT).for_each(|_| self.node.poll());
-        self.polls.push(nanos(self.node.now().since(start), COUNT));
+        (0..POLLS).for_each(|_| self.node.poll());
+        self.polls.push(nanos(self.node.now().since(start), POLLS));
         while self.node.poll_event().is_some() {}
         let start = self.node.now();
-        for at in 0..COUNT as usize {
+        for at in 0..CALLS as usize {
             let channel = self.channels[at % CHANNELS];
             let answer =
                 self.node.call(channel, Payload::Copy(&[7; 64]), None).expect("it answers");
             let now = self.node.now();
             self.node.context().release(now, answer);
         }
-        self.calls.push(nanos(self.node.now().since(start), COUNT));
+        self.calls.push(nanos(self.node.now().since(start), CALLS));
     }
 }
 

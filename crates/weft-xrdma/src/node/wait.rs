@@ -154,6 +154,7 @@ impl Node {
             data: epoll::EventData::new_u64(0),
         }; 64];
         let count = self.epoll_wait(&mut ready, max_wait);
+        let began = clock::now();
         for event in &ready[..count] {
             let data = event.data.u64();
             let number = data & ((1 << SOURCE_SHIFT) - 1);
@@ -174,6 +175,7 @@ impl Node {
         self.expire_greetings();
         self.resume_listeners();
         self.show();
+        self.check_segments(began);
     }
 
     fn epoll_wait(&self, ready: &mut [epoll::Event], max_wait: Duration) -> usize {
