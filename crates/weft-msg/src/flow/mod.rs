@@ -331,7 +331,7 @@ mod tests {
         for _ in 0..1000 {
             assert!(flow.has_room(LEN));
             posted.post(&mut flow, now, LEN, true);
-            now = now + Duration::from_millis(1);
+            now += Duration::from_millis(1);
             posted.complete(&mut flow, now, Duration::ZERO);
         }
         assert_eq!(flow.limit(), INITIAL, "idle");
@@ -343,7 +343,7 @@ mod tests {
                 count += 1;
             }
             let gap = Duration::from_micros(if round == 0 { 20 } else { 1000 });
-            now = now + gap;
+            now += gap;
             (0..count).for_each(|_| _ = posted.complete(&mut flow, now, gap));
         }
         assert!(flow.limit() >= INITIAL, "{}", flow.limit());
