@@ -166,3 +166,25 @@ mod tests {
         );
     }
 }
+
+#[cfg(all(test, feature = "serde"))]
+mod documentation {
+    use super::*;
+    use crate::cluster::ClusterConfig;
+    use crate::tuner::tuner_csv;
+
+    /// `weft plan ring plans/astral.toml --servers 2 --tuner tuner.csv`.
+    #[test]
+    fn the_table_of_the_documentation_is_that_of_its_command() {
+        let config: ClusterConfig =
+            toml::from_str(include_str!("../../../../plans/astral.toml")).unwrap();
+        let machine = config.machine.build().unwrap();
+        let cluster = config.build(machine).unwrap();
+        let job: Vec<ServerId> = cluster.server_ids().take(2).collect();
+        let known = communicators(&cluster, &job);
+        let rows: Vec<_> =
+            known.iter().flat_map(|of| all_reduce_rows(of, HopLatencies::default())).collect();
+        let table = tuner_csv(&rows);
+        assert!(include_str!("../../../../docs/nccl.md").contains(&table), "{table}");
+    }
+}
