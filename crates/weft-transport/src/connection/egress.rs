@@ -24,9 +24,10 @@ const MIN_UNITS_IN_WINDOW: u64 = 4;
 /// in the queue of one path, the other paths run empty. From 5 Gb/s on a unit has the 44 packets that fill 64 KiB.
 const MAX_UNIT_TIME: Duration = Duration::from_micros(100);
 
-/// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
-/// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
-const MIN_SPRAY_UNIT: u16 = 2;
+/// Minimum length of a spray unit, however small the window is, in bytes and in packets: the first packets of an overlay
+/// connection, the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
+/// The bytes are 8 packets of 1,440 bytes; 8 packets of 9,000 bytes would occupy a path of 50 Mb/s for 12 ms.
+const MIN_UNIT: (u16, u16) = (8 * 1440, 2);
 
 /// A packet selected for sending.
 pub(crate) struct Picked {
@@ -375,7 +376,7 @@ impl Sender {
     }
 
     /// Returns the number of packets of a spray unit: the configured number, or fewer if that many exceed a quarter of
-    /// the window or take longer than [`MAX_UNIT_TIME`], but at least [`MIN_SPRAY_UNIT`]. A larger unit would fill the
+    /// the window or take longer than [`MAX_UNIT_TIME`], but at least [`MIN_UNIT`]. A larger unit would fill the
     /// window with the packets of one or two paths and leave the others idle. A policy that uses one path at a time has
     /// the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
@@ -387,6 +388,8 @@ impl Sender {
         let in_time = window.saturating_mul(MAX_UNIT_TIME.as_nanos()) / round_trip;
         let bytes = in_time.min(window / MIN_UNITS_IN_WINDOW);
         let packets = u16::try_from(bytes / u64::from(config.mtu)).unwrap_or(u16::MAX);
-        packets.clamp(MIN_SPRAY_UNIT.min(config.spray_unit), config.spray_unit)
+        let (min_bytes, min_packets) = MIN_UNIT;
+        let min = (min_bytes / config.mtu).max(min_packets);
+        packets.clamp(min.min(config.spray_unit), config.spray_unit)
     }
 }

@@ -123,13 +123,18 @@ impl NodeRecord {
         self.pace.on_written(now, clock::now());
     }
 
-    /// Records a segment that took longer than `slow_threshold`.
+    /// Records a segment that took longer than `slow_threshold`. The same one again, with no event between, is the same event,
+    /// which has the longest duration: a segment that is always slow leaves room for others.
     fn on_slow_segment(&mut self, now: Instant, name: &'static str, took: Duration) {
         self.slow_segments += 1;
         let (at, took, text) = (now.as_nanos(), took.as_nanos(), Text::new(name));
         let kind = EventKind::SlowSegment;
-        self.push_event(EventRecord { at, kind, took, text, ..EventRecord::default() });
         self.written_activity = None;
+        let last = self.events.back_mut().filter(|last| last.kind == kind);
+        match last.filter(|last| last.text.as_str() == name) {
+            Some(last) => last.took = last.took.max(took),
+            None => self.push_event(EventRecord { at, kind, took, text, ..EventRecord::default() }),
+        }
     }
 
     /// Adds an event to the record, numbered from 1.
