@@ -88,6 +88,7 @@ names["Frame kinds"] = {
   [4] = "NOP",
   [5] = "switch",
   [6] = "close",
+  [7] = "offer",
 }
 names["VXLAN next protocols"] = {
   [3] = "frame",

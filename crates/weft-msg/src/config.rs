@@ -6,6 +6,10 @@ use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Duration, unknown_name};
 
+use crate::carrier::Carrier;
+use crate::filter::RuleError;
+use crate::flow::Bounds;
+
 /// An error that refuses a parameter's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -34,6 +38,9 @@ pub enum ConfigError {
         /// The maximum.
         max: String,
     },
+    /// The text is no list of filter rules.
+    #[error("filter: {0}")]
+    Filter(#[from] RuleError),
     /// The parameter is fixed when a context is created.
     #[error("{name} cannot change while the context runs (off-line parameter)")]
     Offline {
@@ -74,6 +81,16 @@ impl Value for Duration {
     }
     fn text(self) -> String {
         self.to_string()
+    }
+}
+
+impl Value for Carrier {
+    const EXPECTED: &'static str = "rdma or tcp";
+    fn read(text: &str) -> Option<Self> {
+        Self::from_name(text)
+    }
+    fn text(self) -> String {
+        self.name().into()
     }
 }
 
@@ -192,8 +209,11 @@ parameters! {
     offline memory_region: u64 = 4 << 20, 64 << 10, 1 << 30;
     /// Queue pairs cached for later channels (section IV.E).
     online qp_cache: u32 = 1024, 0, 1 << 20;
-    /// READs of the whole context in flight (N of section V.C).
-    online outstanding: u32 = 64, 1, 1 << 16;
+    /// Bytes of the whole context in flight, of SENDs and of READs each, at most (N of section V.C). Below it, N follows
+    /// the measured bandwidth-delay product.
+    online outstanding: u64 = 4 << 20, 1, 1 << 44;
+    /// Bytes to which N is reduced at least; from `outstanding` on, N is constant.
+    online outstanding_min: u64 = 16 << 10, 1, 1 << 44;
     /// Messages of a channel that wait for its window.
     online backlog: u32 = 4096, 0, 1 << 24;
     /// Requests of a channel that wait for this end's responses. Above this number the peer's window stays closed.
@@ -214,6 +234,14 @@ parameters! {
     online slow_threshold: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
     /// Interval between two polls above which it is logged.
     online polling_warn: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
+    /// Carrier of the channels that have a TCP stream. A change moves the open ones there; the other end follows.
+    online carrier: Carrier = Carrier::Rdma, Carrier::Rdma, Carrier::Stream;
+    /// Time from a queue pair's failure until a channel on TCP tries RDMA again, doubled after each failure; 0: never.
+    online rdma_retry: Duration = Duration::from_secs(1), Duration::ZERO, Duration::from_secs(3600);
+    /// Smoothed round trip on RDMA above which a channel with a TCP stream moves there, until it is below half of it; 0: never.
+    online congested_rtt: Duration = Duration::ZERO, Duration::ZERO, Duration::from_secs(60);
+    /// Time that the round trip stays above `congested_rtt` before; the way back takes four times as long.
+    online congested_for: Duration = Duration::from_millis(100), Duration::from_millis(1), Duration::from_secs(60);
     /// Interval of traced calls: one in this many; 0: none.
     online trace_every: u32 = 0, 0, u32::MAX;
 }
@@ -234,6 +262,11 @@ fn in_range<T: Value>(name: &'static str, value: T, min: T, max: T) -> Result<()
 }
 
 impl Config {
+    /// Returns the bounds of N.
+    pub(crate) const fn flow_bounds(&self) -> Bounds {
+        Bounds { min: self.outstanding_min, max: self.outstanding }
+    }
+
     /// Returns the number of ACK frames that may be in flight beyond the window: one for each `ack_every` frames of a
     /// window, and one more for an ACK that is due by time.
     pub(crate) fn ack_frames(&self) -> u16 {

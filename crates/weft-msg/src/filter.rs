@@ -1,8 +1,9 @@
 //! Fault injection (X-RDMA, section VI.C): rules that drop, delay or corrupt messages as they leave or arrive,
 //! above the protocol, to test an application's reaction in production.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 use core::str::FromStr;
 
 use weft_units::{Duration, Rng};
@@ -63,6 +64,51 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, RuleError> {
         parse(text).ok_or_else(|| RuleError(text.into()))
     }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Out => "out",
+            Direction::In => "in",
+        };
+        match self.fault {
+            Fault::Drop => write!(f, "{direction} drop")?,
+            Fault::Delay(delay) => write!(f, "{direction} delay {delay}")?,
+            Fault::Corrupt => write!(f, "{direction} corrupt")?,
+        }
+        if self.chance != (1, 1) {
+            write!(f, " {}/{}", self.chance.0, self.chance.1)?;
+        }
+        match self.only {
+            None => Ok(()),
+            Some(CallKind::Requests) => write!(f, " requests"),
+            Some(CallKind::Responses) => write!(f, " responses"),
+        }
+    }
+}
+
+/// The text of a filter without rules.
+const NO_RULES: &str = "none";
+
+/// Parses rules that are separated by semicolons; `none` is a filter without rules.
+///
+/// # Errors
+/// A part of the text is not a rule.
+pub(crate) fn parse_rules(text: &str) -> Result<Vec<Rule>, RuleError> {
+    if text.trim() == NO_RULES {
+        return Ok(Vec::new());
+    }
+    text.split(';').map(str::parse).collect()
+}
+
+/// Returns the text that [`parse_rules`] parses.
+pub(crate) fn rules_text(rules: &[Rule]) -> String {
+    if rules.is_empty() {
+        return NO_RULES.into();
+    }
+    let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    rules.join("; ")
 }
 
 fn parse(text: &str) -> Option<Rule> {
@@ -149,6 +195,20 @@ mod tests {
         {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_text_of_rules_is_parsed_back() {
+        for text in [
+            "none",
+            "out drop 1/100",
+            "in delay 5ms responses; out corrupt; in corrupt 2/3 requests",
+        ] {
+            assert_eq!(rules_text(&parse_rules(text).unwrap()), text);
+        }
+        let error = parse_rules("out drop; out dorp").unwrap_err().to_string();
+        assert!(error.starts_with("\" out dorp\" is no filter rule; one is:"), "{error}");
+        assert!(parse_rules("").is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | owner | [`Context::send`], `context/submit.rs` | [`Event::Message`], [`Context::release`] |
 //! | window (algorithm 1) | `window.rs`, `channel/send.rs` | `window.rs`, `channel/receive.rs` |
+//! | flow control | `flow/`, `context/flow.rs` | the same, for READs |
 //! | bodies too long for a frame | remain in place | `channel/fetch.rs` READs them |
 //! | frame ↔ bytes | `weft-wire/src/frame.rs` | the same |
 //! | carrier | [`Verbs::post_send`], or `channel/stream.rs` | [`Context::poll`], or the same |
@@ -87,6 +88,7 @@ mod config;
 mod context;
 mod event;
 mod filter;
+mod flow;
 mod journal;
 mod memory;
 mod rnic;
@@ -106,8 +108,8 @@ pub use filter::{CallKind, Direction, Fault, Rule, RuleError};
 pub use journal::{Journal, Note, NoteKind};
 pub use memory::{Block, MemoryUse};
 pub use rnic::Rnic;
-pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats};
-pub use trace::Decomposition;
+pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats, FlowStatus, TracedTimes};
+pub use trace::{ClockEstimate, Decomposition};
 pub use verbs::{
     Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };

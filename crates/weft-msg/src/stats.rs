@@ -2,7 +2,10 @@
 
 use core::net::Ipv6Addr;
 
+use weft_units::{Duration, Histogram};
+
 use crate::carrier::Carrier;
+use crate::trace::Decomposition;
 use crate::verbs::Qp;
 
 /// Counters of one channel.
@@ -74,10 +77,42 @@ pub struct ChannelStatus {
     pub to_answer: u32,
     /// Bytes of registered memory in its receive requests.
     pub receive_bytes: u64,
-    /// The peer's clock minus this end's in ns, as estimated from calls; `None` before the first estimate.
-    pub clock_offset: Option<i64>,
+    /// The smoothed round trip on RDMA; `None` before the first measurement.
+    pub round_trip: Option<Duration>,
     /// The carrier of outgoing frames.
     pub carrier: Carrier,
+}
+
+/// The limits of a context's work in flight, in bytes (X-RDMA, section V.C).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowStatus {
+    /// N for SENDs.
+    pub sends_limit: u64,
+    /// SENDs in flight.
+    pub sends_in_flight: u64,
+    /// N for READs.
+    pub reads_limit: u64,
+    /// READs in flight.
+    pub reads_in_flight: u64,
+}
+
+/// The times of a context's traced calls (X-RDMA, section VI.A, method I).
+#[derive(Clone, Debug, Default)]
+pub struct TracedTimes {
+    /// The requests' transfer times.
+    pub request: Histogram,
+    /// The times at the peers.
+    pub peer: Histogram,
+    /// The responses' transfer times.
+    pub response: Histogram,
+}
+
+impl TracedTimes {
+    pub(crate) fn record(&mut self, time: &Decomposition) {
+        self.request.record(time.request);
+        self.peer.record(time.peer);
+        self.response.record(time.response);
+    }
 }
 
 /// Counters of one context.

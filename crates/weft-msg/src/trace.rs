@@ -16,20 +16,45 @@ pub struct Decomposition {
     pub offset: i64,
 }
 
-/// The offset of the peer's clock, from calls' timestamps (RFC 5905, section 8). It is taken from the call with
-/// the shortest transfer time of the last 16, because queueing delays differ between directions.
+/// The offset of the peer's clock, from calls' timestamps (RFC 5905, section 8). It is taken from the call with the least
+/// error among the last 16. Half of a call's transfer time bounds its error, because queueing delays differ between
+/// directions; while a sample ages, the error grows by the clocks' drift.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClockOffset {
     samples: [Option<Sample>; Self::MAX_SAMPLES],
     next: usize,
 }
 
+/// An estimate of the peer's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockEstimate {
+    /// The peer's clock minus this end's, in ns.
+    pub offset: i64,
+    /// The age of the measurement.
+    pub age: Duration,
+    /// The greatest error: half of the measured call's transfer time, and the clocks' drift since.
+    pub error: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Sample {
+    at: Instant,
     /// The offset of the peer's clock, ns.
     offset: i64,
     /// The transfer time in both directions, ns.
     transit: u64,
+}
+
+impl Sample {
+    /// Drift of two clocks against each other, in millionths: twice the tolerance of RFC 5905 (section 7.2, PHI).
+    const DRIFT: u64 = 30;
+    /// The age at which a sample is not used any more: the clocks may be 3 ms apart by then.
+    const MAX_AGE: Duration = Duration::from_secs(100);
+
+    fn error(&self, now: Instant) -> u64 {
+        let drift = now.since(self.at).as_nanos() / 1_000_000 * Self::DRIFT;
+        (self.transit / 2).saturating_add(drift)
+    }
 }
 
 impl ClockOffset {
@@ -50,9 +75,9 @@ impl ClockOffset {
         let offset = (t2 - t1 + t3 - t4) / 2;
         let offset = offset.clamp(i64::MIN.into(), i64::MAX.into());
         let offset = i64::try_from(offset).expect("clamped");
-        self.samples[self.next] = Some(Sample { offset, transit });
+        self.samples[self.next] = Some(Sample { at: now, offset, transit });
         self.next = (self.next + 1) % Self::MAX_SAMPLES;
-        let offset = self.offset().unwrap_or(offset);
+        let offset = self.estimate(now).map_or(offset, |best| best.offset);
         let request = clamp(t2 - t1 - i128::from(offset)).min(transit);
         Decomposition {
             request: Duration::from_nanos(request),
@@ -62,10 +87,15 @@ impl ClockOffset {
         }
     }
 
-    /// Returns the estimated offset in ns; `None` before the first traced call.
-    pub(crate) fn offset(&self) -> Option<i64> {
-        let best = self.samples.iter().flatten().min_by_key(|sample| sample.transit);
-        best.map(|sample| sample.offset)
+    /// Returns the estimate with the least error; `None` if no call was traced recently.
+    pub(crate) fn estimate(&self, now: Instant) -> Option<ClockEstimate> {
+        let recent = |sample: &&Sample| now.since(sample.at) <= Sample::MAX_AGE;
+        let recent = self.samples.iter().flatten().filter(recent);
+        recent.min_by_key(|sample| sample.error(now)).map(|sample| ClockEstimate {
+            offset: sample.offset,
+            age: now.since(sample.at),
+            error: Duration::from_nanos(sample.error(now)),
+        })
     }
 }
 
@@ -106,9 +136,27 @@ mod tests {
             };
             assert_eq!(time, want);
             // A request that waits in a queue does not change the offset, and has its true transfer time.
-            let time = call(&mut clock, 20_000_000_000, 90_000, 10_000, 2000, ahead);
+            let time = call(&mut clock, 10_001_000_000, 90_000, 10_000, 2000, ahead);
             assert_eq!(time, Decomposition { request: nanos(90_000), ..want });
         }
+    }
+
+    #[test]
+    fn an_old_sample_gives_way_to_a_newer_one_and_is_not_used_in_the_end() {
+        let second = 1_000_000_000;
+        let mut clock = ClockOffset::default();
+        call(&mut clock, 10 * second, 2000, 1000, 2000, 5_000);
+        let at = |seconds: u64| Instant::from_nanos(seconds * second);
+        let first = clock.estimate(at(11)).unwrap();
+        assert_eq!(first.offset, 5_000);
+        // 2 us of transfer, and 30 us of drift in a second.
+        assert!((31_900..32_100).contains(&first.error.as_nanos()), "{first:?}");
+        // Its transfer took ten times as long, but the clocks have drifted for 20 s before.
+        call(&mut clock, 30 * second, 20_000, 1000, 20_000, 300_000);
+        let second_one = clock.estimate(at(30) + Duration::from_micros(41)).unwrap();
+        assert_eq!((second_one.offset, second_one.age), (300_000, Duration::ZERO));
+        assert!(clock.estimate(at(129)).is_some());
+        assert_eq!(clock.estimate(at(131)), None, "too old");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use weft_comm::CommError;
-use weft_msg::{CloseReason, ConfigError, DeviceError, SendError};
+use weft_msg::{CloseReason, ConfigError, DeviceError, SendError, SwitchError};
 use weft_xrdma::NodeError;
 
 /// Returns an exception of `weft.errors`.
@@ -72,6 +72,15 @@ impl Raise for SendError {
             Self::TooLong { .. } => "TooLong",
             Self::Memory(refused) => refused.class(),
             Self::NoRequest { .. } => "NoRequest",
+            _ => "Error",
+        }
+    }
+}
+
+impl Raise for SwitchError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::NotOpen => "Closed",
             _ => "Error",
         }
     }

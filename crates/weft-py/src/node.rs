@@ -150,6 +150,18 @@ impl Node {
         })
     }
 
+    /// Moves a channel to a carrier, "rdma" or "tcp".
+    fn switch(&self, py: Python<'_>, which: u64, to: &str) -> PyResult<()> {
+        let to = Carrier::from_name(to).ok_or_else(|| {
+            PyValueError::new_err(format!("{to:?} is no carrier, expected \"rdma\" or \"tcp\""))
+        })?;
+        let switched = self.with(py, |state| {
+            let now = state.node.now();
+            state.node.context().switch(now, channel(which), to)
+        })?;
+        switched.map_err(|error| error.raise(py))
+    }
+
     /// Makes progress and returns the events.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
         let events = self.with(py, |state| {
@@ -212,7 +224,7 @@ impl Node {
     /// Returns all parameters with their values.
     fn parameters(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, String>> {
         self.with(py, |state| {
-            let parameters = state.node.context().config().parameters();
+            let parameters = state.node.context().parameters();
             parameters.into_iter().map(|parameter| (parameter.name, parameter.value)).collect()
         })
     }
@@ -229,8 +241,12 @@ impl Node {
 
     /// Returns the state of a channel; None if it is gone.
     fn channel_state(&self, py: Python<'_>, of: u64) -> PyResult<Option<BTreeMap<&str, i64>>> {
-        let status = self.with(py, |state| state.node.context().status(channel(of)))?;
-        Ok(status.map(|status| {
+        let status = self.with(py, |state| {
+            let now = state.node.now();
+            let context = state.node.context();
+            Some((context.status(channel(of))?, context.clock(now, channel(of))))
+        })?;
+        Ok(status.map(|(status, clock)| {
             let stats = status.stats;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             BTreeMap::from([
@@ -247,7 +263,7 @@ impl Node {
                 ("backlog", status.backlog.into()),
                 ("asked", status.pending_calls.into()),
                 ("receive_bytes", count(status.receive_bytes)),
-                ("clock_offset_ns", status.clock_offset.unwrap_or(0)),
+                ("clock_offset_ns", clock.map_or(0, |clock| clock.offset)),
                 ("on_tcp", (status.carrier == Carrier::Stream).into()),
             ])
         }))

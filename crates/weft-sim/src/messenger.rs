@@ -226,22 +226,47 @@ mod tests {
         assert!(flows.finished > flows.started / 2, "{flows:?}");
     }
 
+    /// Runs an incast of seven hosts. Returns the bytes of the deepest queue before the receiver, and the duration in us.
+    fn incast(limit: &str, load: &str) -> (u64, f64) {
+        let text = format!(
+            "messages = {{ depth = 4, ack_every = 1, {limit} }}\n\
+             [[workload]]\nkind = \"incast\"\nreceiver = 7\n{load}"
+        );
+        let report = run(&text, 1).unwrap();
+        assert!(report.finished);
+        let flows = &report.workloads[0].flows;
+        assert_eq!(flows.started, flows.finished);
+        (report.queues["leaf-down"].max_bytes, report.simulated_us)
+    }
+
+    /// Checks that the default limit keeps the queue before the receiver short and its link busy.
+    fn default_limit_suits(load: &str) {
+        let (unlimited, fastest) =
+            incast("outstanding = \"1GiB\", outstanding_min = \"1GiB\"", load);
+        let (queue, took) = incast("", load);
+        assert!(queue * 4 < unlimited, "{queue} of {unlimited} bytes");
+        assert!(took < fastest * 1.25, "{took} us, {fastest} without a limit");
+    }
+
     #[test]
-    fn a_receiver_reads_no_more_at_a_time_than_it_is_configured_to() {
-        let incast = |outstanding: u32| {
-            let text = format!(
-                "messages = {{ depth = 4, outstanding = {outstanding} }}\n\
-                 [[workload]]\nkind = \"incast\"\nreceiver = 7\nconnections = 16\n\
-                 size = \"128KiB\"\nmessages = 2"
-            );
-            let report = run(&text, 1).unwrap();
-            assert!(report.finished);
-            assert_eq!(report.workloads[0].flows.finished, 7 * 16 * 2);
-            report
+    fn by_default_an_incast_of_long_messages_keeps_the_queue_short_and_the_link_busy() {
+        default_limit_suits("connections = 16\nsize = \"128KiB\"\nmessages = 4");
+    }
+
+    #[test]
+    fn by_default_an_incast_of_short_messages_keeps_the_queue_short_and_the_link_busy() {
+        default_limit_suits("connections = 200\nsize = \"4KiB\"\nmessages = 4");
+    }
+
+    #[test]
+    fn a_limit_that_is_set_is_kept() {
+        let load = "connections = 16\nsize = \"128KiB\"\nmessages = 2";
+        let fixed = |bytes| {
+            let limit = format!("outstanding = {bytes}, outstanding_min = {bytes}");
+            incast(&limit, load).0
         };
-        let (wide, narrow) = (incast(1000), incast(1));
-        let deepest = |report: &Report| report.queues["leaf-down"].max_bytes;
-        assert!(deepest(&wide) > 10 * deepest(&narrow), "{:?} {:?}", wide.queues, narrow.queues);
+        let (wide, narrow) = (fixed(1 << 30), fixed(1));
+        assert!(wide > 10 * narrow, "{wide} and {narrow} bytes");
     }
 
     #[test]

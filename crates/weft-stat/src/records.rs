@@ -162,6 +162,8 @@ codes! {
     Silent = 9, "silent";
     /// A host answers the collector again.
     Answers = 10, "answers";
+    /// An operation of the program's messaging took longer than `slow_threshold`; the text names it.
+    SlowSegment = 11, "slow-segment";
 }
 
 record! {
@@ -214,6 +216,28 @@ record! {
     slow_calls: u64,
     /// Messages that matched a filter rule
     filtered: u64,
+    /// Bytes of SENDs that may be in flight: N, which follows the network
+    sends_limit: u64,
+    /// Bytes of SENDs in flight
+    sends_in_flight: u64,
+    /// Bytes of READs that may be in flight
+    reads_limit: u64,
+    /// Bytes of READs in flight
+    reads_in_flight: u64,
+    /// Operations of the program's messaging, such as the registration of memory, longer than `slow_threshold`
+    slow_segments: u64,
+    /// Total transfer time of traced requests, ns
+    request_time: u64,
+    /// Total time of traced calls at the peers, ns
+    peer_time: u64,
+    /// Total transfer time of traced responses, ns
+    response_time: u64,
+    /// Traced requests by transfer time, in the buckets of a channel's calls
+    requests: Latencies,
+    /// Traced calls by their time at the peer
+    peers: Latencies,
+    /// Traced responses by transfer time
+    responses: Latencies,
 }
 
 record! {
@@ -284,7 +308,7 @@ record! {
     asked: u64,
     /// Bytes of registered memory that it holds for receiving
     memory: u64,
-    /// Lead of the peer's clock, ns; the least number as long as no traced call has measured it
+    /// Lead of the peer's clock, ns; the least number if no traced call has measured it in the last 100 s
     clock_offset: Option<i64>,
     /// Messages sent
     sent: u64,
@@ -312,6 +336,12 @@ record! {
     call_time: u64,
     /// Answered calls by duration: up to 1024 ns, then two buckets per doubling
     calls: Latencies,
+    /// Age of the measurement of the peer's clock, ns, if there is one
+    clock_age: Option<u64>,
+    /// Greatest error of `clock_offset`, ns, if known
+    clock_error: Option<u64>,
+    /// Smoothed round trip of its queue pair, ns, if measured
+    round_trip: Option<u64>,
 }
 
 record! {
@@ -367,13 +397,13 @@ record! {
     number: u64,
     /// Time, ns since boot
     at: u64,
-    /// Kind: 0 opened, 1 closed, 2 switched, 3 slow call, 4 slow poll, 5 parameter changed
+    /// Kind: 0 opened, 1 closed, 2 switched, 3 slow call, 4 slow poll, 5 parameter changed, 11 slow segment
     kind: EventKind,
     /// Channel of the event, or 0
     channel: u64,
     /// Peer of the channel
     peer: Address,
-    /// Duration, ns, for slow calls and polls
+    /// Duration, ns, for slow calls, polls and segments
     took: u64,
     /// Description
     text: Text<16>,

@@ -145,6 +145,7 @@ kinds! {
     Nop = 4, "NOP", "requests an immediate ACK";
     Switch = 5, "switch", "the last frame on this carrier (RDMA or TCP): the next comes on the other";
     Close = 6, "close", "the last frame of the channel";
+    Offer = 7, "offer", "on TCP after RDMA broke: a channel offer follows, of a new queue pair";
 }
 
 /// The header of a frame.

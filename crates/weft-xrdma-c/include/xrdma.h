@@ -222,7 +222,7 @@ typedef struct xrdma_channel_state {
    */
   uint64_t receive_bytes;
   /**
-   * The offset of the peer's clock, ns, positive if it is ahead; 0 until a call was traced.
+   * The offset of the peer's clock, ns, positive if it is ahead; 0 if no call was traced in the last 100 s.
    */
   int64_t clock_offset_ns;
   /**
@@ -350,10 +350,14 @@ int xrdma_context_destroy(struct xrdma_context *context);
 /**
  * Changes a parameter of a running context.
  *
- * The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `backlog`, `unanswered`,
- * `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`, `slow_threshold`,
- * `polling_warn`, `trace_every`, and, only in xrdma_context_create(3), `depth`, `ack_every`,
- * `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
+ * The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `outstanding_min`, `backlog`,
+ * `unanswered`, `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`,
+ * `slow_threshold`, `polling_warn`, `carrier` (rdma or tcp), `rdma_retry`, `congested_rtt`, `congested_for`,
+ * `trace_every`, and, only in xrdma_context_create(3), `depth`,
+ * `ack_every`, `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
+ *
+ * `filter` injects faults into messages: `none`, or rules separated by semicolons, each a direction, a fault, and as
+ * wanted a chance and a kind of message, as in `out drop 1/100; in delay 5ms responses`.
  *
  * Errors:
  * * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; or
@@ -425,6 +429,19 @@ int xrdma_close(struct xrdma_channel *channel);
  * * EINVAL: the channel is null, gone, or another thread's.
  */
 int xrdma_abort(struct xrdma_channel *channel);
+
+/**
+ * Moves a channel to `carrier`, XRDMA_CARRIER_RDMA or XRDMA_CARRIER_TCP, in both directions. Messages in flight are not
+ * lost, repeated or reordered. The carrier changes while both ends poll; xrdma_channel_status(3) reports it.
+ *
+ * Errors:
+ * * EINVAL: there is no such carrier; or the channel is null, gone, or another thread's.
+ * * ENOTCONN: the channel is not open.
+ * * EOPNOTSUPP: it has no TCP connection: the end that opened it had not the option `streams`.
+ * * ENETDOWN: its queue pair is broken.
+ */
+int xrdma_switch(struct xrdma_channel *channel,
+                 int carrier);
 
 /**
  * Sets a channel's user pointer, which its events carry.

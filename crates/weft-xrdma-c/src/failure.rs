@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weft_msg::{CloseReason, ConfigError, DeviceError, OfferError, SendError};
+use weft_msg::{CloseReason, ConfigError, DeviceError, OfferError, SendError, SwitchError};
 use weft_xrdma::{CallError, NodeError, VerbsLibraryError};
 
 /// A call that failed.
@@ -104,6 +104,15 @@ const fn of_offer(error: &OfferError) -> c_int {
     }
 }
 
+const fn of_switch(error: &SwitchError) -> c_int {
+    match error {
+        SwitchError::NotOpen => libc::ENOTCONN,
+        SwitchError::NoStream => libc::EOPNOTSUPP,
+        SwitchError::RdmaLost => libc::ENETDOWN,
+        _ => libc::EIO,
+    }
+}
+
 const fn invalid(_: &ConfigError) -> c_int {
     libc::EINVAL
 }
@@ -185,6 +194,7 @@ failures! {
     NodeError => of_node;
     DeviceError => of_refused;
     SendError => of_send;
+    SwitchError => of_switch;
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ pub struct xrdma_channel_state {
     pub starved: u64,
     /// Bytes of registered memory that the channel holds for receiving.
     pub receive_bytes: u64,
-    /// The offset of the peer's clock, ns, positive if it is ahead; 0 until a call was traced.
+    /// The offset of the peer's clock, ns, positive if it is ahead; 0 if no call was traced in the last 100 s.
     pub clock_offset_ns: i64,
     /// Number of frames in flight.
     pub in_flight: u32,

@@ -10,7 +10,7 @@ use serde_json::json;
 use weft_units::Duration;
 
 use crate::http::{AccessOptions, ClientOptions, Credentials};
-use crate::monitor::{Plan, Sources, run as watch};
+use crate::monitor::{MAX_PINGS, Plan, Sources, run as watch};
 use weft_report::terminal::Output;
 
 /// Collect the state of running programs, for Prometheus and as a page
@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
                 if hosts.is_empty() { Sources::Here(folder) } else { Sources::Agents(hosts) };
             let credentials = ClientOptions::from(agents).read()?;
             let (every, keep) = (interval(every)?, Some(to_std(keep)));
-            let access = access.at(listen, None)?;
+            let access = access.at(listen, None)?.with_max_body(MAX_PINGS);
             Plan { listen, sources, every, keep, access, credentials }
         }
     };

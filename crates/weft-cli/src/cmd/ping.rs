@@ -14,6 +14,7 @@ use weft_guard::Token;
 use weft_units::{ByteCount, Duration};
 
 use crate::cmd::perf::resolve;
+use crate::http::{ClientOptions, Credentials};
 use crate::interrupt::until_interrupted;
 use crate::messages::{self, DEFAULT_PORT, NodeOptions};
 use weft_report::terminal::Output;
@@ -38,6 +39,7 @@ Examples:
   weft ping --file hosts.toml --token-file token     hosts by ToR
   weft ping --file hosts.toml --tor leaf0 --count 0 --token-file token    those of one ToR, until interrupted
   weft ping 10.0.0.1 10.0.0.2 --token-file token --json
+  weft ping --file hosts.toml --token-file token --monitor 127.0.0.1:7480 --monitor-token-file page-token    on its page too
 
 hosts.toml:
   [tor]
@@ -71,8 +73,32 @@ pub(crate) struct Args {
     /// A file with the token that the hosts were given
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Send the matrix to this monitor (`weft monitor serve`), which shows it
+    #[arg(long, value_name = "HOST:PORT")]
+    monitor: Option<String>,
+    #[command(flatten)]
+    monitor_client: MonitorOptions,
     #[command(flatten)]
     node: NodeOptions,
+}
+
+/// Options of the request to the monitor. Their names begin with `monitor`, because the hosts have a token of their own.
+#[derive(Debug, clap::Args)]
+struct MonitorOptions {
+    /// A file with the token that the monitor was given
+    #[arg(long, value_name = "FILE", requires = "monitor")]
+    monitor_token_file: Option<PathBuf>,
+    /// Speak HTTPS with a monitor whose certificate was issued by these authorities, a PEM file
+    #[arg(long, value_name = "FILE", requires = "monitor")]
+    monitor_ca: Option<PathBuf>,
+}
+
+impl MonitorOptions {
+    /// Reads the files.
+    fn credentials(&self) -> Result<Credentials> {
+        let (token_file, ca) = (self.monitor_token_file.clone(), self.monitor_ca.clone());
+        ClientOptions { token_file, ca, ..ClientOptions::default() }.read()
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -129,7 +155,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(if matrix.all_reached() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all rounds, and draws the matrix after each one on a terminal.
+/// Runs all rounds. After each one it sends the matrix to the monitor, if there is one, and draws it on a terminal.
 fn measure(
     arguments: &Args,
     coordinator: &mut Coordinator,
@@ -137,6 +163,7 @@ fn measure(
     stop: &AtomicBool,
     output: Output,
 ) -> Result<()> {
+    let credentials = arguments.monitor_client.credentials()?;
     let live = std::io::stdout().is_terminal() && !output.is_json();
     let mut left = if arguments.count == 0 { u32::MAX } else { arguments.count };
     let mut drawn = 0;
@@ -145,6 +172,9 @@ fn measure(
         left -= count;
         for Round { from, outcomes } in coordinator.round(count) {
             matrix.take(from, outcomes);
+        }
+        if let Some(monitor) = &arguments.monitor {
+            matrix.report().send(monitor, &credentials)?;
         }
         if live {
             let picture = matrix.text();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_stat::EventKind;
 
 use super::pairs::{Ends, Paths, Point};
+use super::pings::Received;
 use super::watch::{HostEvent, Report, now};
 
 /// The collector's state of a host.
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) history: BTreeMap<Ends, VecDeque<Point>>,
     /// Paths of connections that were in use recently.
     pub(super) paths: BTreeMap<(String, String, u64), Paths>,
+    /// The last matrix of `weft ping`.
+    pub(super) pings: Option<Received>,
     /// The time that history covers, ms.
     pub(super) keep: u64,
 }
@@ -126,6 +129,7 @@ mod tests {
             view: Host::default(),
             totals: Vec::new(),
             events: (after + 1..=recorded).map(event).collect(),
+            ports: Vec::new(),
         }
     }
 

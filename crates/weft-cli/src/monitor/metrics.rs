@@ -8,18 +8,23 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use weft_stat::ContextRecord;
+use weft_stat::{ContextRecord, Latencies};
 use weft_units::Histogram;
 
+use super::pings::Received;
 use super::watch::Report;
 use crate::openmetrics::{self, Labels};
 use crate::stat::{ChannelView, NetworkView, NodeView};
 
 /// Returns all reports as one text.
-pub(crate) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
+pub(crate) fn text<'a>(
+    reports: impl Iterator<Item = &'a Report>,
+    silent: &[String],
+    pings: Option<&Received>,
+) -> String {
     let mut registry = Registry::default();
-    let (reports, silent) = (reports.cloned().collect(), silent.to_vec());
-    registry.register_collector(Box::new(Reports { reports, silent }));
+    let (reports, silent, pings) = (reports.cloned().collect(), silent.to_vec(), pings.cloned());
+    registry.register_collector(Box::new(Reports { reports, silent, pings }));
     openmetrics::text(&registry)
 }
 
@@ -28,6 +33,8 @@ struct Reports {
     reports: Vec<Report>,
     /// Hosts that do not answer.
     silent: Vec<String>,
+    /// The last matrix of `weft ping`.
+    pings: Option<Received>,
 }
 
 impl Collector for Reports {
@@ -38,6 +45,9 @@ impl Collector for Reports {
         self.channels(&mut out)?;
         self.totals(&mut out)?;
         self.calls(&mut out)?;
+        self.traced(&mut out)?;
+        self.ports(&mut out)?;
+        self.pings(&mut out)?;
         self.devices(&mut out)
     }
 }
@@ -143,13 +153,21 @@ impl Reports {
             None,
             cached,
         )?;
-        let counters: [Gauge; 6] = [
+        let limits = self.each_node().flat_map(|(labels, node)| {
+            let it = &node.context;
+            let rows = [("send", it.sends_limit), ("read", it.reads_limit)];
+            rows.map(|(of, limit)| (with(labels.clone(), "of", of), float(limit)))
+        });
+        let about = ("weft_flow_limit", "Bytes that may be in flight, by the flow control");
+        out.gauges(about, Some(&Unit::Bytes), limits)?;
+        let counters: [Gauge; 7] = [
             ("weft_channels_begun", "Channels that were opened", |it| it.channels_begun),
             ("weft_channels_closed", "Channels that ended", |it| it.channels_closed),
             ("weft_queue_pairs_created", "Queue pairs made", |it| it.qps_created),
             ("weft_queue_pairs_reused", "Queue pairs taken from the cache", |it| it.qps_reused),
             ("weft_slow_polls", "Polls later than polling_warn", |it| it.slow_polls),
             ("weft_slow_calls", "Calls longer than slow_threshold", |it| it.slow_calls),
+            ("weft_slow_segments", "Operations longer than slow_threshold", |it| it.slow_segments),
         ];
         for (name, help, value) in counters {
             let samples = self.each_node().map(|(labels, node)| (labels, value(&node.context)));
@@ -239,20 +257,69 @@ impl Reports {
                 for total in &report.totals {
                     let labels = of_program(&report.host, &total.program, total.pid);
                     let labels = with(labels, "peer", total.peer);
-                    let counts = total.counts.calls.counts();
-                    let end = |bucket| {
-                        Histogram::upper(bucket)
-                            .map_or(f64::INFINITY, |end| float(end.as_nanos()) / 1e9)
-                    };
-                    let buckets: Vec<(f64, u64)> =
-                        counts.iter().enumerate().map(|(at, count)| (end(at), *count)).collect();
-                    let (sum, count) = (float(total.counts.call_time) / 1e9, counts.iter().sum());
-                    let mut metric = metric.encode_family(&labels)?;
-                    metric.encode_histogram::<Labels>(sum, count, &buckets, None)?;
+                    let counts = &total.counts;
+                    encode_histogram(metric, &labels, &counts.calls, counts.call_time)?;
                 }
             }
             Ok(())
         })
+    }
+
+    /// Writes the parts of traced calls' times.
+    fn traced(&self, out: &mut Families<'_>) -> fmt::Result {
+        let about = ("weft_traced_call", "Time of traced calls, by part");
+        out.family(about, Some(&Unit::Seconds), MetricType::Histogram, |metric| {
+            for (labels, node) in self.each_node() {
+                let it = &node.context;
+                for (part, times, sum) in [
+                    ("request", &it.requests, it.request_time),
+                    ("peer", &it.peers, it.peer_time),
+                    ("response", &it.responses, it.response_time),
+                ] {
+                    encode_histogram(metric, &with(labels.clone(), "part", part), times, sum)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn ports(&self, out: &mut Families<'_>) -> fmt::Result {
+        let all = self.reports.iter().flat_map(|report| {
+            report.ports.iter().flat_map(move |port| {
+                port.counters.iter().map(move |counter| {
+                    let labels = vec![
+                        ("host", report.host.clone()),
+                        ("port", port.name.clone()),
+                        ("kind", counter.kind.name().to_owned()),
+                        ("counter", counter.name.clone()),
+                    ];
+                    (labels, counter.count)
+                })
+            })
+        });
+        let about =
+            "Pauses, congestion notifications, marks and drops of ports, by the driver's name";
+        out.counters(("weft_port_congestion", about), None, all)
+    }
+
+    fn pings(&self, out: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            let pairs = self.pings.iter().flat_map(|received| &received.report.pairs);
+            pairs.map(|pair| (vec![("from", pair.from.clone()), ("to", pair.to.clone())], pair))
+        };
+        let round_trips = all().flat_map(|(labels, pair)| {
+            let quantiles = pair.round_trip_us.map(|of| [("0.5", of.p50), ("0.99", of.p99)]);
+            let seconds = quantiles.into_iter().flatten();
+            seconds.map(move |(which, us)| (with(labels.clone(), "quantile", which), us / 1e6))
+        });
+        let about = ("weft_ping", "Round trip of the last matrix of `weft ping`");
+        out.gauges(about, Some(&Unit::Seconds), round_trips)?;
+        let lost = all().map(|(labels, pair)| (labels, pair.loss));
+        out.gauges(
+            ("weft_ping_loss", "Share of its pings that were lost"),
+            Some(&Unit::Ratios),
+            lost,
+        )
     }
 
     fn devices(&self, out: &mut Families<'_>) -> fmt::Result {
@@ -302,6 +369,22 @@ impl Reports {
         let down = all().map(|(labels, of)| (labels, of.paths_down));
         out.counters(("weft_paths_down", "Times a path went down"), None, down)
     }
+}
+
+/// Writes a distribution, whose sum is in ns.
+fn encode_histogram(
+    metric: &mut MetricEncoder<'_>,
+    labels: &Labels,
+    times: &Latencies,
+    sum: u64,
+) -> fmt::Result {
+    let end =
+        |bucket| Histogram::upper(bucket).map_or(f64::INFINITY, |end| float(end.as_nanos()) / 1e9);
+    let counts = times.counts();
+    let buckets: Vec<(f64, u64)> =
+        counts.iter().enumerate().map(|(at, count)| (end(at), *count)).collect();
+    let mut metric = metric.encode_family(labels)?;
+    metric.encode_histogram::<Labels>(float(sum) / 1e9, times.total(), &buckets, None)
 }
 
 /// Returns the shortest or the longest round-trip time of all paths, ns.

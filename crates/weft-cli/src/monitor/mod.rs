@@ -6,6 +6,8 @@
 //! | scan a host's programs periodically: counters and events | `watch.rs` |
 //! | serve over HTTP, and ask agents | `service.rs` |
 //! | all hosts together: pairs, rates, history | `collect.rs`, `pairs.rs`, `picture.rs` |
+//! | counters of ports that show congestion | `ports.rs` |
+//! | the matrix of `weft ping` | `pings.rs` |
 //! | OpenMetrics for Prometheus | `metrics.rs` |
 //! | the page | `page/` |
 //! | orders to nodes, here or on other hosts | `orders.rs` |
@@ -15,8 +17,13 @@ pub(crate) mod metrics;
 mod orders;
 mod pairs;
 mod picture;
+mod pings;
+mod ports;
 mod service;
 pub(crate) mod watch;
 
 pub(crate) use orders::{Order, Outcome, Which, carry_out};
+#[cfg(test)]
+pub(crate) use pings::Received;
+pub(crate) use pings::{MAX_PINGS, PingPair, PingReport, UnreachableHost};
 pub(crate) use service::{Plan, Sources, run};

@@ -8,6 +8,8 @@ use weft_stat::{Address, ChannelState};
 
 use super::collect::{HostState, State};
 use super::pairs::{End, Ends, Paths, Point};
+use super::pings::Received;
+use super::ports::Counter;
 use super::watch::{Counts, HostEvent, Report, now};
 use crate::stat::{ChannelView, NodeView};
 
@@ -75,6 +77,10 @@ pub(super) struct Picture<'a> {
     paths: Vec<&'a Paths>,
     talkers: Vec<Talker>,
     events: Vec<&'a HostEvent>,
+    /// Counters of ports that are not zero: host, port and counter.
+    ports: Vec<(&'a str, &'a str, &'a Counter)>,
+    /// The last matrix of `weft ping`.
+    pings: Option<&'a Received>,
 }
 
 /// Number of columns of the page's latency map.
@@ -85,6 +91,8 @@ const MAX_TALKERS: usize = 15;
 const MAX_EVENTS: usize = 100;
 /// Maximum number of connections whose paths are on the page.
 const MAX_CONNECTIONS: usize = 40;
+/// Maximum number of counters of ports on the page.
+const MAX_COUNTERS: usize = 200;
 /// The time for which the paths of an idle connection are shown, ms.
 const PATH_RETENTION: u64 = 60_000;
 
@@ -122,7 +130,20 @@ impl State {
             paths,
             talkers: talkers(&seen),
             events: self.events.iter().rev().take(MAX_EVENTS).collect(),
+            ports: self.ports(),
+            pings: self.pings.as_ref(),
         }
+    }
+
+    /// Returns the counters of ports that are not zero.
+    fn ports(&self) -> Vec<(&str, &str, &Counter)> {
+        let all = self.living().flat_map(|report| {
+            report.ports.iter().flat_map(move |port| {
+                let counters = port.counters.iter().filter(|counter| counter.count > 0);
+                counters.map(move |it| (report.host.as_str(), port.name.as_str(), it))
+            })
+        });
+        all.take(MAX_COUNTERS).collect()
     }
 
     /// Adds a point of history for every pair, and the paths; called after each round of reports.

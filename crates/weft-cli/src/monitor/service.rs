@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use super::collect::State;
 use super::metrics;
 use super::orders::{Order, carry_out};
+use super::pings::{self, PingReport, Received};
 use super::watch::{Report, Watcher, now};
 use crate::http::{
     Access, CSS, Credentials, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server,
@@ -50,6 +51,9 @@ struct Service {
 
 /// The name of this host in the collector's state.
 const HERE: &str = "this host";
+
+/// The time for which metrics have a matrix of pings, ms. The page shows it with its time until the next one arrives.
+const PINGS_RETENTION: u64 = 600_000;
 
 /// The page, compiled into this binary: it loads nothing from other servers.
 const PAGE: [(&str, &str, &str); 4] = [
@@ -161,6 +165,7 @@ impl Service {
         if request.is_post {
             return match request.path.as_str() {
                 "/v1/orders" if !has_page => self.order(request),
+                pings::PATH if has_page => self.take_pings(request),
                 _ => Reply::refuse(StatusCode::NOT_FOUND, "nothing is posted there"),
             };
         }
@@ -189,7 +194,25 @@ impl Service {
             .filter(|(_, it)| it.silent.is_some())
             .map(|(host, _)| host.clone())
             .collect();
-        metrics::text(state.living(), &silent)
+        let recent = |received: &&Received| now().saturating_sub(received.at) < PINGS_RETENTION;
+        metrics::text(state.living(), &silent, state.pings.as_ref().filter(recent))
+    }
+
+    /// Takes a matrix of pings, if the client may give orders.
+    fn take_pings(&self, request: &Request) -> Reply {
+        let access = &self.plan.access;
+        if let Err(refusal) = access.check_order(&request.shown, "`weft monitor serve`") {
+            return refusal;
+        }
+        match serde_json::from_slice::<PingReport>(&request.body) {
+            Ok(report) => {
+                lock(&self.state).pings = Some(Received { at: now(), report });
+                Reply::json(&serde_json::json!({}))
+            }
+            Err(error) => {
+                Reply::refuse(StatusCode::BAD_REQUEST, &format!("no matrix of pings: {error}"))
+            }
+        }
     }
 
     /// Sends an order to this host's nodes, if the client may give orders.

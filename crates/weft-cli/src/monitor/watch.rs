@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use weft_stat::{
     Address, ChannelRecord, EventKind, EventRecord, Latencies, ProgramState, Snapshot, StatusFile,
 };
 
+use super::ports::{self, Port};
 use crate::stat::{Host, NodeView, folders};
 
 /// An agent's report of its host.
@@ -29,6 +30,9 @@ pub(crate) struct Report {
     pub(crate) totals: Vec<Total>,
     /// Recent events, oldest first.
     pub(crate) events: Vec<HostEvent>,
+    /// The host's ports that count congestion.
+    #[serde(default)]
+    pub(crate) ports: Vec<Port>,
 }
 
 /// An event on a host.
@@ -135,6 +139,9 @@ pub(super) struct Watcher {
     /// Number of events recorded since the start.
     events_recorded: u64,
     last: Host,
+    ports: Vec<Port>,
+    /// The time at which the ports were read last.
+    ports_read_at: Option<Instant>,
 }
 
 /// A program's file, as of the last scan.
@@ -152,6 +159,8 @@ struct KnownFile {
     ended: BTreeMap<Address, Counts>,
 }
 
+/// Interval between two reads of the ports' counters: each starts a program for each interface.
+const PORTS_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of events that are kept for collectors that request them late.
 const MAX_EVENTS: usize = 1000;
 
@@ -166,6 +175,8 @@ impl Watcher {
             events: VecDeque::new(),
             events_recorded: 0,
             last: Host::default(),
+            ports: Vec::new(),
+            ports_read_at: None,
         }
     }
 
@@ -177,6 +188,10 @@ impl Watcher {
         let mut found = Vec::new();
         for folder in folders(self.folder.as_deref()) {
             found.extend(folder.scan().context("cannot look for running programs")?);
+        }
+        if self.ports_read_at.is_none_or(|at| at.elapsed() >= PORTS_INTERVAL) {
+            self.ports = ports::read(Path::new("/sys"));
+            self.ports_read_at = Some(Instant::now());
         }
         let view = Host::of(&found);
         let (boot, wall) = (view.now, now());
@@ -203,6 +218,7 @@ impl Watcher {
             view: self.last.clone(),
             totals: self.known.values().flat_map(KnownFile::totals).collect(),
             events: events.cloned().collect(),
+            ports: self.ports.clone(),
         }
     }
 

@@ -43,7 +43,7 @@ fn sources() -> [Source; 3] {
             title: "Programs: `weft monitor`",
             about: "`weft monitor agent` serves those of its host, by default at port 7475, `weft monitor serve` those of all \
                     hosts at port 7480.",
-            text: monitor::metrics::text([samples::report()].iter(), &[]),
+            text: monitor::metrics::text([samples::report()].iter(), &[], Some(&samples::pings())),
             file: "crates/weft-cli/src/monitor/metrics.rs",
         },
         Source {

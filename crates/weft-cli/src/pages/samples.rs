@@ -6,6 +6,7 @@ use weft_steer::View;
 use weft_transport::Stats;
 use weft_vswitch::Status;
 
+use crate::monitor::Received;
 use crate::monitor::watch::{Report, Total};
 use crate::stat::{ChannelView, Host, NetworkView, NodeView};
 
@@ -52,7 +53,21 @@ pub(super) fn report() -> Report {
         view,
         totals: vec![Total::default()],
         events: Vec::new(),
+        ports: read(json!([{
+            "name": "eth0", "counters": [{ "kind": "pause", "name": "rx_prio3_pause", "count": 0 }],
+        }])),
     }
+}
+
+/// A matrix of pings with a pair.
+pub(super) fn pings() -> Received {
+    let round_trip = weft_perf::LatencyMicros::default();
+    read(json!({
+        "at": 0, "unreachable": [], "pairs": [{
+            "from": "10.0.0.1", "from_tor": "", "to": "10.0.0.2", "to_tor": "", "answered": 1, "lost": 0, "loss": 0.0,
+            "round_trip_us": round_trip, "error": null, "outlier": false,
+        }],
+    }))
 }
 
 /// The status of an overlay with a thread, a port, a pair and a path.

@@ -128,6 +128,13 @@ fn nodes(host: &Host) -> String {
         Column::number("reused", "reused"),
         Column::number("slow calls", "slow_calls"),
         Column::number("slow polls", "slow_polls"),
+        Column::number("slow segments", "slow_segments"),
+        Column::number("N send", "sends_limit"),
+        Column::number("N read", "reads_limit"),
+        Column::number("traced", "traced"),
+        Column::number("request", "request_p50"),
+        Column::number("peer", "peer_p50"),
+        Column::number("response", "response_p50"),
     ]);
     for node in &host.nodes {
         let NodeView { program, context, .. } = node;
@@ -150,6 +157,13 @@ fn nodes(host: &Host) -> String {
             number(context.qps_reused),
             number(context.slow_calls),
             number(context.slow_polls),
+            number(context.slow_segments),
+            text(&ByteCount(context.sends_limit).to_string()),
+            text(&ByteCount(context.reads_limit).to_string()),
+            number(context.requests.total()),
+            time(context.requests.quantile(500)),
+            time(context.peers.quantile(500)),
+            time(context.responses.quantile(500)),
         ]);
     }
     if table.is_empty() { NO_PROGRAMS.into() } else { render(&table) }
@@ -229,7 +243,8 @@ fn events(host: &Host) -> String {
             text(&event.peer.to_string()),
             match event.took {
                 0 => text(event.text.as_str()),
-                took => text(&duration(took)),
+                took if event.text.as_str().is_empty() => text(&duration(took)),
+                took => text(&format!("{} {}", event.text, duration(took))),
             },
         ]);
     }

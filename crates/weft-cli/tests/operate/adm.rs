@@ -35,6 +35,14 @@ fn a_parameter_changes_in_the_named_programs_asleep_or_polling() {
         let want = if pid == server.pid() { "1s" } else { "250ms" };
         assert_eq!(value, want, "{pid}");
     }
+    let faults = "out drop 1/100; in delay 5ms responses";
+    folder.json(&["adm", "set", "filter", faults, "--node", &pid]);
+    folder.json(&["adm", "set", "carrier", "tcp", "--node", &pid]);
+    for (name, set, default) in [("filter", faults, "none"), ("carrier", "tcp", "rdma")] {
+        for (pid, value) in values(&folder, name) {
+            assert_eq!(value, if pid == other.pid() { set } else { default }, "{name} of {pid}");
+        }
+    }
     folder.json(&["adm", "set", "memory_limit", "256MiB", "--all"]);
     assert!(values(&folder, "memory_limit").iter().all(|(_, value)| value == "268435456"));
     let events = until("the change among the events", || {
@@ -60,6 +68,10 @@ fn refused_changes_are_named_and_change_nothing() {
     assert!(offline.contains("depth cannot change while the context runs"), "{offline}");
     let unknown = refused(&["keepalife", "1s"]);
     assert!(unknown.contains("did you mean \"keepalive\""), "{unknown}");
+    let unknown = refused(&["filtre", "none"]);
+    assert!(unknown.contains("did you mean \"filter\""), "{unknown}");
+    let rule = refused(&["filter", "out dorp"]);
+    assert!(rule.contains("\"out dorp\" is no filter rule; one is: (in|out)"), "{rule}");
     let malformed = refused(&["keepalive", "soon"]);
     assert!(malformed.contains("is not a time"), "{malformed}");
     assert_eq!(values(&folder, "keepalive")[0].1, "1s");

@@ -192,6 +192,39 @@ fn orders_need_the_token_that_the_agent_was_given() {
 }
 
 #[test]
+fn a_matrix_of_pings_needs_the_token_and_is_shown_beside_the_ports() {
+    let folder = Folder::new("pings");
+    let file = folder.path().join("token").to_str().unwrap().to_owned();
+    assert!(folder.weft(&["adm", "token", &file]).status.success());
+    let token = std::fs::read_to_string(&file).unwrap();
+    let monitor = Monitor::serve(&folder, &["--token-file", &file]);
+    let pair = r#"{"from":"10.0.0.1","from_tor":"","to":"10.0.0.2","to_tor":"","answered":9,"lost":1,"loss":0.1,
+        "round_trip_us":{"count":9,"min":1.0,"mean":2.0,"p50":2.0,"p90":3.0,"p99":4.0,"p999":5.0,"max":5.0},
+        "error":null,"outlier":true}"#;
+    let matrix = format!(r#"{{"pairs":[{pair}],"unreachable":[]}}"#);
+    let post = |header: &str, body: &str| {
+        let length = body.len();
+        let request =
+            format!("POST /v1/pings HTTP/1.0\r\n{header}Content-Length: {length}\r\n\r\n{body}");
+        monitor.ask(&request).0.split(' ').nth(1).unwrap().to_owned()
+    };
+    let shown = format!("Authorization: Bearer {}\r\n", token.trim());
+    assert_eq!(post("", &matrix), "401");
+    assert_eq!(post(&shown, "[]"), "400");
+    assert!(monitor.picture()["pings"].is_null());
+    assert_eq!(post(&shown, &matrix), "200");
+    assert_eq!(monitor.picture()["pings"]["pairs"][0]["to"], "10.0.0.2");
+    let metrics = monitor.get("/metrics");
+    for line in [
+        r#"weft_ping_seconds{from="10.0.0.1",to="10.0.0.2",quantile="0.99"} 0.000004"#,
+        r#"weft_ping_loss_ratios{from="10.0.0.1",to="10.0.0.2"} 0.1"#,
+        r#"port="lo",kind="drop",counter="rx_dropped""#,
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[test]
 fn invalid_requests_get_errors() {
     let folder = Folder::new("strangers");
     let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);

@@ -35,7 +35,14 @@ impl Fetch {
 impl Channel {
     /// Returns `true` if another fragment may be requested now.
     pub(crate) fn wants_to_read(&self, reads: u8) -> bool {
-        self.reading < reads && self.fetches.iter().any(|fetch| fetch.requested < fetch.len())
+        self.reads.len() < usize::from(reads)
+            && self.fetches.iter().any(|fetch| fetch.requested < fetch.len())
+    }
+
+    /// Returns the length of the next fragment to request; 0 if there is none.
+    pub(crate) fn next_fragment(&self, fragment: u32) -> u32 {
+        let lens = self.fetches.iter().map(|fetch| fetch.len() - fetch.requested);
+        lens.into_iter().find(|&left| left > 0).unwrap_or(0).min(fragment)
     }
 
     /// Requests the next fragment. Returns `false` if none is left to request, or there is no memory for its message.
@@ -60,18 +67,18 @@ impl Channel {
         let address = fetch.from.address.wrapping_add(fetch.requested.into());
         let work = Work::Read { to, address, rkey: fetch.from.rkey };
         fetch.requested += len;
-        self.reading += 1;
-        shared.reading += 1;
         let id = shared.work_id(WorkId::Read);
         let posted = shared.verbs.post_send(now, self.qp, id, work, true);
         posted.map_err(CloseReason::Device)?;
+        self.reads.post(&mut shared.reads, now, len.into(), true);
         Ok(true)
     }
 
     /// Handles the arrival of the oldest requested fragment: READs of a queue pair complete in order.
     pub(crate) fn fragment_read<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
-        self.reading -= 1;
-        shared.reading -= 1;
+        if let Some(took) = self.reads.complete(&mut shared.reads, now, shared.poll_gap) {
+            self.on_round_trip(now, took, shared.poll_gap, &shared.config);
+        }
         let fragment = shared.config.fragment;
         if let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.done < fetch.requested) {
             fetch.done += fragment.min(fetch.len() - fetch.done);
@@ -103,8 +110,7 @@ impl Channel {
 
     /// Cancels READs after the queue pair failed: the bodies arrive on the stream.
     pub(super) fn cancel_reads<V: Verbs>(&mut self, shared: &mut Shared<V>) {
-        shared.reading -= u32::from(self.reading);
-        self.reading = 0;
+        self.reads.abandon(&mut shared.reads);
         for fetch in &mut self.fetches {
             // No more fragments are requested.
             (fetch.requested, fetch.done) = (fetch.len(), 0);

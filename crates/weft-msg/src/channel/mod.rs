@@ -8,20 +8,26 @@ use weft_wire::ChannelOffer;
 use crate::Config;
 use crate::calls::Calls;
 use crate::carrier::Carrier;
+use crate::flow::Posted;
 use crate::memory::Block;
 use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
 use crate::verbs::Qp;
 use crate::window::{ReceiveWindow, SendWindow};
 
+mod congestion;
+mod deliver;
 mod fetch;
 mod outgoing;
 mod receive;
+mod renewal;
 mod send;
 mod stream;
 
+pub(crate) use congestion::Congestion;
 pub(crate) use fetch::Fetch;
 pub(crate) use outgoing::{Body, Outgoing, Stamp};
+pub(crate) use renewal::{Renewal, Return};
 pub(crate) use stream::Stream;
 
 /// The state of a channel.
@@ -99,8 +105,10 @@ pub(crate) struct Channel {
     pub(crate) known: u64,
     /// Large messages that are being read or wait for memory, in order of arrival.
     pub(crate) fetches: VecDeque<Fetch>,
-    /// Number of READs in flight.
-    pub(crate) reading: u8,
+    /// READs in flight.
+    pub(crate) reads: Posted,
+    /// SENDs in flight.
+    pub(crate) sends: Posted,
     /// Number of send requests since the last signalled one.
     pub(crate) unsignaled: u16,
     /// Calls that wait for their response.
@@ -111,6 +119,9 @@ pub(crate) struct Channel {
     pub(crate) parked: VecDeque<u64>,
     pub(crate) clock: ClockOffset,
     pub(crate) stream: Stream,
+    /// The attempts to return to RDMA after the queue pair broke.
+    pub(crate) back: Return,
+    pub(crate) congestion: Congestion,
     pub(crate) last_received: Instant,
     /// The last time at which the peer acknowledged a frame or the window was not full.
     pub(crate) last_progress: Instant,
@@ -127,6 +138,10 @@ pub(crate) struct Channel {
     pub(crate) in_memory_queue: bool,
     /// `true` if it is in the context's queue of channels with READs.
     pub(crate) in_read_queue: bool,
+    /// `true` if it is in the context's queue of channels that wait for the limit of SENDs.
+    pub(crate) in_send_queue: bool,
+    /// `true` if it is in the context's queue of channels whose streams need the owner.
+    pub(crate) in_stream_queue: bool,
     pub(crate) stats: ChannelStats,
     /// The durations of answered calls.
     pub(crate) calls: Histogram,
@@ -149,13 +164,16 @@ impl Channel {
             starved_counted: 0,
             known: 0,
             fetches: VecDeque::new(),
-            reading: 0,
+            reads: Posted::default(),
+            sends: Posted::default(),
             unsignaled: 0,
             pending_calls: Calls::new(),
             to_answer: Calls::new(),
             parked: VecDeque::new(),
             clock: ClockOffset::default(),
             stream: Stream::default(),
+            back: Return::default(),
+            congestion: Congestion::default(),
             last_received: now,
             last_progress: now,
             probing: false,
@@ -165,6 +183,8 @@ impl Channel {
             touched: false,
             in_memory_queue: false,
             in_read_queue: false,
+            in_send_queue: false,
+            in_stream_queue: false,
             stats: ChannelStats::default(),
             calls: Histogram::default(),
         }
@@ -201,7 +221,13 @@ impl Channel {
             State::Closing { until } | State::PeerClosed { until } => Some(until),
             State::Offered | State::Connected | State::Open => None,
         };
-        [acknowledge, unlock, close].into_iter().fold(probe, earlier)
+        let stuck_at = [&self.sends, &self.reads].map(|work| work.stuck_at(config.deadlock_after));
+        let renew = self.back.due.filter(|_| self.stream.rdma_lost);
+        let measure = self.next_measurement();
+        [acknowledge, unlock, close, renew, measure]
+            .into_iter()
+            .chain(stuck_at)
+            .fold(probe, earlier)
     }
 
     /// Returns `true` if the channel still accepts messages.

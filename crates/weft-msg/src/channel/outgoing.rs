@@ -58,6 +58,17 @@ impl Outgoing {
         FrameHeader { kind, call: self.call, known, length: self.length, trace }
     }
 
+    /// Returns `true` if it is a message, not a control frame.
+    pub(crate) const fn is_message(&self) -> bool {
+        matches!(self.kind, FrameKind::Small | FrameKind::Large)
+    }
+
+    /// Returns the bytes of its SEND, roughly: the peer READs the body of a large message.
+    pub(crate) fn sent_len(&self) -> u64 {
+        let body = if self.kind == FrameKind::Small { self.length } else { 0 };
+        u64::try_from(FrameHeader::LEN).expect("a header") + u64::from(body)
+    }
+
     /// Returns the location of the body, lent or copied.
     pub(crate) fn body_slice(&self) -> Slice {
         match &self.body {

@@ -1,12 +1,11 @@
 //! Incoming frames of both carriers.
 
 use weft_units::{Duration, Instant};
-use weft_wire::{CallRole, FrameHeader, FrameKind, RemoteBody, SequenceWord};
+use weft_wire::{FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
-use super::{Body, Carrier, Channel, Fetch, PendingCall, Stamp, State, Unposted};
+use super::{Body, Carrier, Channel, Fetch, State, Unposted};
 use crate::context::{Shared, WorkId};
 use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
-use crate::filter::{Direction, Fault};
 use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
@@ -215,6 +214,8 @@ impl Channel {
                 let wrong = ProtocolError::Length { stated: header.length, got: len };
                 return Err(CloseReason::Protocol(wrong));
             }
+            // Offers come on the stream.
+            FrameKind::Offer => return Err(CloseReason::Protocol(ProtocolError::NotBroken)),
             FrameKind::Ack | FrameKind::Nop | FrameKind::Switch | FrameKind::Close => {
                 self.control(now, shared.config.close_timeout, header.kind, seq)?;
             }
@@ -261,8 +262,8 @@ impl Channel {
                 self.state = State::PeerClosed { until: now + close_timeout };
                 self.ack_now = true;
             }
-            FrameKind::Switch => self.peer_switched()?,
-            FrameKind::Ack | FrameKind::Small | FrameKind::Large => {}
+            FrameKind::Switch => self.peer_switched(now)?,
+            FrameKind::Ack | FrameKind::Small | FrameKind::Large | FrameKind::Offer => {}
         }
         Ok(())
     }
@@ -285,7 +286,9 @@ impl Channel {
         let acked = self.tx.acknowledge(word.ack);
         let acked = acked.map_err(|error| CloseReason::Protocol(error.into()))?;
         let mut finished = false;
+        let mut any = false;
         for frame in acked {
+            any = true;
             self.last_progress = now;
             finished |= frame.kind == FrameKind::Close;
             shared.memory.release(now, frame.frame);
@@ -297,6 +300,9 @@ impl Channel {
                 Some(Body::Copied(block, _)) => shared.memory.release(now, block),
                 None => {}
             }
+        }
+        if any && self.tx.in_flight() == 0 {
+            self.sends.acknowledge(&mut shared.sends);
         }
         if finished { Err(CloseReason::Finished) } else { Ok(()) }
     }
@@ -330,65 +336,6 @@ impl Channel {
             done: 0,
         });
         Ok(())
-    }
-
-    /// Delivers a complete message to the owner, unless a filter rule drops or delays it.
-    pub(super) fn deliver<V: Verbs>(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared<V>,
-        header: &FrameHeader,
-        message: Message,
-    ) {
-        let len = u64::from(message.len());
-        let fault = shared.filter.verdict(Direction::In, message.call, &mut shared.rng);
-        if fault == Some(Fault::Drop) || !self.note_call(now, shared, header) {
-            return shared.memory.release(now, message.block);
-        }
-        match fault {
-            Some(Fault::Corrupt) => shared.corrupt(message.body),
-            Some(Fault::Delay(delay)) => return shared.hold_back(now + delay, message),
-            Some(Fault::Drop) | None => {}
-        }
-        self.stats.received += 1;
-        self.stats.received_bytes += len;
-        self.stats.large += u64::from(header.kind == FrameKind::Large);
-        shared.events.push_back(Event::Message { channel: shared.current, message });
-    }
-
-    /// Records a call. Returns `false` for a response without a request.
-    fn note_call<V: Verbs>(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared<V>,
-        header: &FrameHeader,
-    ) -> bool {
-        let channel = shared.current;
-        match header.call {
-            CallRole::OneWay => true,
-            CallRole::Request(id) => {
-                let stamp = |id| Stamp { id, received_at: now.as_nanos() };
-                self.to_answer.insert(id, header.trace.map(|trace| stamp(trace.id)));
-                true
-            }
-            CallRole::Response(id) => {
-                let Some(PendingCall { at, sent_at }) = self.pending_calls.remove(id) else {
-                    return false;
-                };
-                if let (Some(trace), Some(sent)) = (&header.trace, sent_at) {
-                    let time = self.clock.decompose(sent, trace, now);
-                    shared.events.push_back(Event::Traced { channel, id, time });
-                }
-                let took = now.since(at);
-                self.calls.record(took);
-                if took > shared.config.slow_threshold {
-                    shared.stats.slow_calls += 1;
-                    shared.note(now, Some(self.peer.gid), NoteKind::SlowCall(took));
-                    shared.events.push_back(Event::Slow(Slow::Call { channel, id, took }));
-                }
-                true
-            }
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::verbs::{Slice, Verbs, Work};
 use crate::window::low;
 
 impl Channel {
-    /// Sends frames from the backlog while the window is open.
+    /// Sends frames from the backlog while the window is open and the context's limit has room.
     pub(crate) fn flush<V: Verbs>(
         &mut self,
         now: Instant,
@@ -20,21 +20,57 @@ impl Channel {
         if !self.may_send() {
             return Ok(());
         }
-        while let Some(next) = self.backlog.front() {
-            let message = matches!(next.kind, FrameKind::Small | FrameKind::Large);
-            if if message { !self.tx.open() } else { !self.tx.reserve_open() } {
+        while self.window_has_room() {
+            if self.counted_len().is_some_and(|len| !self.limit_has_room(shared, len)) {
                 break;
             }
-            let next = self.backlog.pop_front().expect("the front was checked");
-            self.launch(now, shared, next)?;
+            self.send_next(now, shared)?;
         }
         Ok(())
     }
 
+    /// Sends the first frame of the backlog.
+    pub(crate) fn send_next<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        let Some(next) = self.backlog.pop_front() else { return Ok(()) };
+        self.launch(now, shared, next)
+    }
+
+    /// Returns `true` if a frame waits and the window has a place for it.
+    fn window_has_room(&self) -> bool {
+        self.backlog.front().is_some_and(|next| {
+            if next.is_message() { self.tx.open() } else { self.tx.reserve_open() }
+        })
+    }
+
+    /// Returns the bytes that the first frame of the backlog adds to the context's SENDs in flight; `None` if it does not
+    /// count: control frames end deadlocks, and a stream has a flow control of its own.
+    pub(crate) fn counted_len(&self) -> Option<u64> {
+        let next = self.backlog.front().filter(|next| next.is_message())?;
+        (self.stream.sending == Carrier::Rdma).then(|| next.sent_len())
+    }
+
+    /// Returns `true` if only the context's limit may keep the first frame of the backlog.
+    pub(crate) fn waits_for_limit(&self) -> bool {
+        let can = self.may_send() && self.window_has_room() && !self.sends.is_stuck();
+        can && self.counted_len().is_some()
+    }
+
     /// Returns `true` if a message may be sent immediately, because none waits before it.
-    pub(crate) fn is_clear(&self) -> bool {
+    pub(crate) fn is_clear<V: Verbs>(&self, shared: &mut Shared<V>, frame: &Outgoing) -> bool {
         let switching = self.stream.wanted != self.stream.sending;
-        self.may_send() && self.backlog.is_empty() && self.tx.open() && !switching
+        let clear = self.may_send() && self.backlog.is_empty() && self.tx.open() && !switching;
+        let counted = self.stream.sending == Carrier::Rdma;
+        clear && (!counted || self.limit_has_room(shared, frame.sent_len()))
+    }
+
+    /// Returns `true` if the context's limit has room for `len` bytes of this channel. Channels that wait already are
+    /// served first, in turn.
+    fn limit_has_room<V: Verbs>(&self, shared: &mut Shared<V>, len: u64) -> bool {
+        shared.send_queue.is_empty() && !self.sends.is_stuck() && shared.sends.has_room(len)
     }
 
     /// Adds a frame to the window and sends it.
@@ -96,26 +132,33 @@ impl Channel {
         let apart = kind == FrameKind::Small && frame.body.is_some();
         let from = &pieces[..if apart { 2 } else { 1 }];
         let work = Work::Send { from, immediate: word.immediate() };
-        self.post(now, shared, WorkId::Send, work)
+        let counted = if frame.is_message() { frame.sent_len() } else { 0 };
+        self.post(now, shared, WorkId::Send, work, counted)
     }
 
-    /// Posts a SEND. One per quarter of the window is signalled, and the last ACK, so that completions free the queue.
+    /// Posts a SEND, of which `counted` bytes count against the context's limit. One per quarter of the window is
+    /// signalled, and the last ACK, so that completions free the queue; others if the limit needs it.
     fn post<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         id: WorkId,
         work: Work<'_>,
+        counted: u64,
     ) -> Result<(), CloseReason> {
         let interval = (self.peer.depth / 4).max(1);
         self.unsignaled += 1;
-        let signaled = self.unsignaled >= interval || id == WorkId::LastAck;
+        let signaled = self.unsignaled >= interval
+            || id == WorkId::LastAck
+            || counted > 0 && shared.sends.needs_signal(counted);
         if signaled {
             self.unsignaled = 0;
         }
         let id = shared.work_id(id);
         let posted = shared.verbs.post_send(now, self.qp, id, work, signaled);
-        posted.map_err(CloseReason::Device)
+        posted.map_err(CloseReason::Device)?;
+        self.sends.post(&mut shared.sends, now, counted, signaled);
+        Ok(())
     }
 
     /// Sends an ACK frame if one is due and no message carried the acknowledgement.
@@ -162,7 +205,7 @@ impl Channel {
         self.unseen_acks.push_back(self.rx.ready());
         let last = matches!(self.state, State::PeerClosed { .. }) && self.rx.all_done();
         let id = if last { WorkId::LastAck } else { WorkId::Send };
-        self.post(now, shared, id, Work::Send { from: &[], immediate: word.immediate() })
+        self.post(now, shared, id, Work::Send { from: &[], immediate: word.immediate() }, 0)
     }
 
     /// Probes the peer if nothing arrived from it for the keepalive time (section V.A): with a zero-byte WRITE, or with

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 use weft_wire::{FrameHeader, FrameKind, SequenceWord};
 
-use super::{Carrier, Channel, Outgoing, State, Unposted};
+use super::{Carrier, Channel, Outgoing, Renewal, State, Unposted};
 use crate::Config;
 use crate::context::Shared;
 use crate::event::{CloseReason, Event, Message, ProtocolError};
@@ -183,7 +183,8 @@ impl Channel {
         let number =
             |at: usize| u32::from_be_bytes(prefix[at..at + 4].try_into().expect("four bytes"));
         if number(0) == FAILED_OVER {
-            if !self.stream.rdma_lost {
+            // Either it confirms this end's failure, or the peer waits for a confirmation.
+            if !self.stream.skipping {
                 self.fail_over(now, shared)?;
             }
             self.stream.skipping = false;
@@ -258,6 +259,9 @@ impl Channel {
                 self.finish_message(now, shared, seq);
             }
             (Ok(seq), None) => {
+                if header.kind == FrameKind::Offer {
+                    self.handle_offer(body)?;
+                }
                 self.control(now, shared.config.close_timeout, header.kind, seq)?;
             }
         }
@@ -282,7 +286,10 @@ impl Channel {
     }
 
     /// Switches the carrier of incoming frames.
-    pub(super) fn peer_switched(&mut self) -> Result<(), CloseReason> {
+    pub(super) fn peer_switched(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if self.back.renewal == Renewal::Ready {
+            self.return_to_rdma(now);
+        }
         if self.stream.rdma_lost {
             // The peer sent the switch before the queue pair broke; only the stream is left.
             return Ok(());
@@ -291,8 +298,11 @@ impl Channel {
             return Err(CloseReason::Protocol(ProtocolError::NoStream));
         }
         self.stream.receiving = self.stream.receiving.other();
-        // This end switches too.
-        self.stream.wanted = self.stream.receiving;
+        if self.stream.wanted != self.stream.receiving {
+            // This end follows; the peer decides when to go back.
+            self.stream.wanted = self.stream.receiving;
+            self.congestion.reset();
+        }
         Ok(())
     }
 
@@ -322,7 +332,7 @@ impl Channel {
         now: Instant,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
-        if !self.stream.attached || self.stream.rdma_lost {
+        if !self.stream.attached {
             return Err(CloseReason::Protocol(ProtocolError::NoStream));
         }
         if self.state == State::Connected {
@@ -330,11 +340,18 @@ impl Channel {
             shared.events.push_back(Event::Open { channel: shared.current });
             shared.note(now, Some(self.peer.gid), NoteKind::Opened);
         }
-        shared.reclaim_shared(now, self.qp);
-        shared.verbs.destroy_qp(now, self.qp);
+        if self.has_qp() {
+            shared.reclaim_shared(now, self.qp);
+            shared.verbs.destroy_qp(now, self.qp);
+        }
+        self.congestion.reset();
+        self.back.renewal = Renewal::Idle;
+        self.back.received = None;
+        self.schedule_renewal(now, &shared.config);
         self.stream.rdma_lost = true;
         self.stream.skipping = true;
         self.cancel_reads(shared);
+        self.sends.abandon(&mut shared.sends);
         let early = self.stream.early.drain(..).map(|(block, ..)| block);
         for block in self.posted.drain(..).chain(early) {
             shared.memory.release(now, block);

@@ -209,13 +209,17 @@ impl<V: Verbs> Context<V> {
         }
         self.shared.stats.closed += 1;
         self.activity += 1;
-        self.by_qp.remove(&channel.qp);
+        self.forget_qp(id, channel.qp);
+        if channel.stream.attached && !channel.in_stream_queue {
+            self.pending_streams.push_back(id);
+        }
         // The queue pair is reset first, so that the device no longer uses the memory.
-        if !channel.stream.rdma_lost {
+        if channel.has_qp() {
             self.return_qp(now, channel.qp);
         }
-        let Shared { memory, reading, .. } = &mut self.shared;
-        *reading -= u32::from(channel.reading);
+        let Shared { memory, reads, sends, .. } = &mut self.shared;
+        channel.reads.abandon(reads);
+        channel.sends.abandon(sends);
         let fetched = channel.fetches.into_iter().filter_map(|fetch| fetch.to);
         let early = channel.stream.early.drain(..).map(|(block, ..)| block);
         for block in channel.posted.into_iter().chain(fetched).chain(early) {
@@ -225,8 +229,15 @@ impl<V: Verbs> Context<V> {
         waiting.for_each(|frame| self.shared.drop_frame(now, frame));
     }
 
+    /// Removes the channel of a queue pair, unless the queue pair is another channel's by now.
+    pub(super) fn forget_qp(&mut self, id: ChannelId, qp: Qp) {
+        if self.by_qp.get(&qp) == Some(&id) {
+            self.by_qp.remove(&qp);
+        }
+    }
+
     /// Returns a queue pair from the cache, or a new one (section IV.E).
-    fn take_qp(&mut self, now: Instant) -> Result<Qp, DeviceError> {
+    pub(super) fn take_qp(&mut self, now: Instant) -> Result<Qp, DeviceError> {
         if let Some(qp) = self.qps.pop() {
             self.shared.stats.qps_reused += 1;
             return Ok(qp);
@@ -267,7 +278,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Resets a queue pair and puts it into the cache, or destroys it.
-    fn return_qp(&mut self, now: Instant, qp: Qp) {
+    pub(super) fn return_qp(&mut self, now: Instant, qp: Qp) {
         self.shared.reclaim_shared(now, qp);
         let room = self.qps.len() < self.shared.config.qp_cache as usize;
         if room && self.shared.verbs.reset_qp(now, qp).is_ok() {

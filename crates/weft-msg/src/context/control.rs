@@ -1,20 +1,29 @@
 //! Parameters, filters, carriers and counters: the control interface of a running context.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use weft_units::{Histogram, Instant};
+use weft_units::{Histogram, Instant, unknown_name};
 use weft_wire::FrameKind;
 
-use super::{ChannelId, Context};
+use super::{ChannelId, Context, Shared};
 use crate::carrier::Carrier;
 use crate::channel::{Channel, State};
 use crate::event::CloseReason;
-use crate::filter::Rule;
+use crate::filter::{Rule, parse_rules, rules_text};
 use crate::journal::Journal;
 use crate::memory::{MemoryLimits, MemoryUse};
-use crate::stats::{ChannelStatus, ContextStats};
+use crate::stats::{ChannelStatus, ContextStats, FlowStatus, TracedTimes};
+use crate::trace::ClockEstimate;
 use crate::verbs::{Qp, Verbs};
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, Parameter};
+
+/// The parameter that is the filter.
+const FILTER: &str = "filter";
+/// The parameter that is the channels' carrier.
+const CARRIER: &str = "carrier";
+/// The parameter that is the time between attempts to return to RDMA.
+const RDMA_RETRY: &str = "rdma_retry";
 
 /// An error that prevents a change of carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,28 +40,80 @@ pub enum SwitchError {
     RdmaLost,
 }
 
+/// Adds the filter to the known names of an error about an unknown name.
+fn with_filter(name: &str, error: ConfigError) -> ConfigError {
+    let ConfigError::Unknown(_) = error else { return error };
+    let parameters = Config::default().parameters();
+    let known: Vec<&str> = parameters.iter().map(|it| it.name).chain([FILTER]).collect();
+    ConfigError::Unknown(unknown_name("parameter", name, &known))
+}
+
 impl<V: Verbs> Context<V> {
     /// Returns the parameters.
     pub const fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Sets an on-line parameter (`set_flag`).
+    /// Sets an on-line parameter (`set_flag`), or the rules of the `filter`, separated by semicolons. A new `carrier` is
+    /// requested for all channels that have a stream, at the next poll.
     ///
     /// # Errors
     /// There is no such parameter, it is off-line, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let shared = &mut self.shared;
-        shared.config.set_online(name, value)?;
+        if name == FILTER {
+            shared.filter.rules = parse_rules(value)?;
+            return Ok(());
+        }
+        shared.config.set_online(name, value).map_err(|error| with_filter(name, error))?;
         shared.memory.set_limits(MemoryLimits {
             region: shared.config.memory_region,
             total: shared.config.memory_limit,
             keep: shared.config.memory_keep,
         });
-        // Deadlines may be earlier than the registered ones.
+        let bounds = shared.config.flow_bounds();
+        shared.sends.set_bounds(bounds);
+        shared.reads.set_bounds(bounds);
+        let carrier = (name == CARRIER).then_some(shared.config.carrier);
         let all: Vec<_> = self.channels.keys().collect();
-        all.into_iter().for_each(|id| self.reschedule(id));
+        for id in all {
+            if let Some(carrier) = carrier {
+                self.want_carrier(id, carrier);
+            }
+            if name == RDMA_RETRY
+                && let Some(channel) = self.channels.get_mut(id)
+            {
+                let now = self.last_poll.unwrap_or(Instant::EPOCH);
+                channel.restart_renewal(now, &self.shared.config);
+            }
+            // Its deadline may be earlier than the registered one.
+            self.reschedule(id);
+        }
         Ok(())
+    }
+
+    /// Returns every parameter that [`set`](Self::set) knows, with its value: those of the configuration, and the filter.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = self.shared.config.parameters();
+        all.push(Parameter {
+            name: FILTER,
+            value: rules_text(&self.shared.filter.rules),
+            min: String::new(),
+            max: String::new(),
+            online: true,
+            about: "Faults to inject, as in `out drop 1/100; in delay 5ms responses`; none: no faults.",
+        });
+        all
+    }
+
+    /// Requests a carrier for a channel that can choose.
+    fn want_carrier(&mut self, id: ChannelId, to: Carrier) {
+        let channel = self.channels.get_mut(id);
+        if let Some(channel) = channel.filter(|it| it.stream.attached && !it.stream.rdma_lost) {
+            channel.stream.wanted = to;
+            channel.congestion.reset();
+            self.touch(id);
+        }
     }
 
     /// Replaces the filter's rules; the first rule that matches a message decides.
@@ -78,6 +139,27 @@ impl<V: Verbs> Context<V> {
     /// Returns the durations of a channel's answered calls, from request to response.
     pub fn calls(&self, id: ChannelId) -> Option<&Histogram> {
         self.channels.get(id).map(|channel| &channel.calls)
+    }
+
+    /// Returns the times of traced calls of all channels.
+    pub const fn traced(&self) -> &TracedTimes {
+        &self.shared.traced
+    }
+
+    /// Returns the limits of work in flight.
+    pub const fn flow(&self) -> FlowStatus {
+        let Shared { sends, reads, .. } = &self.shared;
+        FlowStatus {
+            sends_limit: sends.limit(),
+            sends_in_flight: sends.in_flight(),
+            reads_limit: reads.limit(),
+            reads_in_flight: reads.in_flight(),
+        }
+    }
+
+    /// Returns an estimate of the clock of a channel's peer; `None` if no call was traced recently.
+    pub fn clock(&self, now: Instant, id: ChannelId) -> Option<ClockEstimate> {
+        self.channels.get(id)?.clock.estimate(now)
     }
 
     /// Returns the registered memory and its use.
@@ -123,7 +205,7 @@ impl<V: Verbs> Context<V> {
             pending_calls: count(channel.pending_calls.len()),
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
-            clock_offset: channel.clock.offset(),
+            round_trip: channel.congestion.smoothed(),
             carrier: channel.stream.sending,
         })
     }
@@ -143,7 +225,12 @@ impl<V: Verbs> Context<V> {
     /// the channel. Returns `true` if the channel exists and had no stream.
     pub fn attach_stream(&mut self, id: ChannelId) -> bool {
         let channel = self.channels.get_mut(id);
-        channel.is_some_and(|channel| !core::mem::replace(&mut channel.stream.attached, true))
+        let attached =
+            channel.is_some_and(|channel| !core::mem::replace(&mut channel.stream.attached, true));
+        if attached && self.shared.config.carrier == Carrier::Stream {
+            self.want_carrier(id, Carrier::Stream);
+        }
+        attached
     }
 
     /// Switches the channel to the carrier `to`, in both directions.
@@ -159,8 +246,7 @@ impl<V: Verbs> Context<V> {
         if channel.stream.rdma_lost {
             return if to == Carrier::Stream { Ok(()) } else { Err(SwitchError::RdmaLost) };
         }
-        channel.stream.wanted = to;
-        self.touch(id);
+        self.want_carrier(id, to);
         self.service_touched(now);
         Ok(())
     }
@@ -179,6 +265,21 @@ impl<V: Verbs> Context<V> {
         if channel.stream.in_use() {
             self.fail(now, id, CloseReason::StreamBroken);
         }
+    }
+
+    /// Returns the next channel whose stream needs its owner: it has bytes to write, or the channel has ended. A channel is
+    /// returned once for all bytes that it has, and again for later ones.
+    pub fn poll_pending_stream(&mut self) -> Option<ChannelId> {
+        let id = self.pending_streams.pop_front()?;
+        if let Some(channel) = self.channels.get_mut(id) {
+            channel.in_stream_queue = false;
+        }
+        Some(id)
+    }
+
+    /// Returns `true` if the channel has not ended.
+    pub fn has_channel(&self, id: ChannelId) -> bool {
+        self.channels.contains_key(id)
     }
 
     /// Fills `buffer` with the next bytes to write to a channel's stream. Returns their number.

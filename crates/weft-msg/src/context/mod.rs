@@ -8,7 +8,7 @@ use slotmap::SlotMap;
 use weft_rnic::Status;
 use weft_units::{Duration, Instant, Seed};
 
-use crate::channel::{Channel, State};
+use crate::channel::{Channel, Renewal, State};
 use crate::event::{CloseReason, Event, Slow};
 use crate::journal::NoteKind;
 use crate::shared_receives::SharedReceives;
@@ -17,6 +17,8 @@ use crate::{Config, ConfigError};
 
 mod channels;
 mod control;
+mod flow;
+mod renewal;
 mod shared;
 mod submit;
 
@@ -50,7 +52,11 @@ pub struct Context<V> {
     readers: VecDeque<ChannelId>,
     /// Channels that wait for memory, each once.
     memory_waiters: VecDeque<ChannelId>,
+    /// Channels whose streams need the owner, each once.
+    pending_streams: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
+    /// The time that the owner takes to wake up after a pause.
+    wake_up: Duration,
     next_number: u64,
     /// Number of requests sent.
     requests: u64,
@@ -82,7 +88,9 @@ impl<V: Verbs> Context<V> {
             touched: Vec::new(),
             readers: VecDeque::new(),
             memory_waiters: VecDeque::new(),
+            pending_streams: VecDeque::new(),
             last_poll: None,
+            wake_up: Duration::ZERO,
             next_number: 1,
             requests: 0,
             activity: 0,
@@ -103,6 +111,10 @@ impl<V: Verbs> Context<V> {
     /// earlier. Returns `true` if more completions may wait.
     pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
+        // A second half of a poll has the same time.
+        if gap != Some(Duration::ZERO) {
+            self.shared.poll_gap = gap.unwrap_or(self.wake_up);
+        }
         let mut handled = 0;
         while handled < MAX_COMPLETIONS_PER_POLL
             && let Some(completion) = self.shared.next_completion()
@@ -148,9 +160,11 @@ impl<V: Verbs> Context<V> {
         [timer, held, self.shared.memory.shrink_at()].into_iter().flatten().min()
     }
 
-    /// Announces that the owner sleeps until the next completion: the time until the next poll does not count as late.
-    pub const fn pause(&mut self) {
+    /// Announces that the owner sleeps until the next completion, after which it wakes up within `wake_up`: the time until
+    /// the next poll does not count as late.
+    pub const fn pause(&mut self, wake_up: Duration) {
         self.last_poll = None;
+        self.wake_up = wake_up;
     }
 
     /// Retries for channels that wait for memory.
@@ -187,9 +201,14 @@ impl<V: Verbs> Context<V> {
                 WorkId::Receive => return channel.received(now, shared, completion),
                 WorkId::SharedReceive => {}
                 WorkId::Read => channel.fragment_read(now, shared),
-                WorkId::Probe => channel.probing = false,
+                WorkId::Probe => channel.probe_completed(now, shared),
                 WorkId::LastAck => return Err(CloseReason::ByPeer),
-                WorkId::Send => {}
+                WorkId::Send => {
+                    let took = channel.sends.complete(&mut shared.sends, now, shared.poll_gap);
+                    if let Some(took) = took {
+                        channel.on_round_trip(now, took, shared.poll_gap, &shared.config);
+                    }
+                }
             }
             channel.last_received = now;
             Ok(())
@@ -239,8 +258,14 @@ impl<V: Verbs> Context<V> {
     /// Handles a failure of a channel's carrier or peer.
     fn fail(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let Some(channel) = self.channels.get_mut(id) else { return };
-        let device = matches!(reason, CloseReason::PeerUnreachable(_) | CloseReason::Device(_));
-        if device && channel.stream.attached && !channel.stream.rdma_lost {
+        let broken = matches!(reason, CloseReason::PeerUnreachable(_));
+        if broken && matches!(channel.back.renewal, Renewal::Offered | Renewal::Testing) {
+            self.discard_qp(now, id);
+            return self.touch(id);
+        }
+        let device = broken || matches!(reason, CloseReason::Device(_));
+        let lost = channel.stream.rdma_lost && !(broken && channel.back.renewal == Renewal::Ready);
+        if device && channel.stream.attached && !lost {
             self.shared.current = id;
             match channel.fail_over(now, &mut self.shared) {
                 Ok(()) => return self.touch(id),
@@ -275,7 +300,9 @@ impl<V: Verbs> Context<V> {
                 continue;
             }
             self.reschedule(id);
+            self.renew(now, id);
         }
+        self.send_waiting(now);
         self.request_fragments(now);
     }
 
@@ -288,11 +315,13 @@ impl<V: Verbs> Context<V> {
             channel.read_stream(now, shared)?;
         }
         channel.replenish(now, shared)?;
+        channel.release_stuck(now, shared);
         channel.switch_if_wanted(now, shared)?;
         channel.flush(now, shared)?;
         channel.nop_if_stuck(now, shared)?;
         channel.acknowledge_if_due(now, shared)?;
         channel.probe_if_due(now, shared)?;
+        channel.measure_if_due(now, shared)?;
         channel.expire(now, &shared.config)
     }
 
@@ -306,6 +335,14 @@ impl<V: Verbs> Context<V> {
         if !channel.in_read_queue && channel.wants_to_read(self.shared.config.reads) {
             channel.in_read_queue = true;
             self.readers.push_back(id);
+        }
+        if !channel.in_stream_queue && channel.stream.wants_to_write() {
+            channel.in_stream_queue = true;
+            self.pending_streams.push_back(id);
+        }
+        if !channel.in_send_queue && channel.waits_for_limit() {
+            channel.in_send_queue = true;
+            self.shared.send_queue.push_back(id);
         }
         let Some(due) = channel.deadline(&self.shared.config) else { return };
         if channel.timer.is_none_or(|registered| due < registered) {
@@ -327,36 +364,6 @@ impl<V: Verbs> Context<V> {
         let Shared { memory, verbs, .. } = &mut self.shared;
         if memory.shrink_at().is_some_and(|at| at <= now) {
             memory.shrink(now, verbs);
-        }
-    }
-
-    /// Requests fragments, round-robin over channels, within the context's limit (section V.C).
-    fn request_fragments(&mut self, now: Instant) {
-        let reads = self.shared.config.reads;
-        let mut waiting = self.readers.len();
-        while waiting > 0 && self.shared.reading < self.shared.config.outstanding {
-            waiting -= 1;
-            let Some(id) = self.readers.pop_front() else { break };
-            let Some(channel) = self.channels.get_mut(id) else { continue };
-            channel.in_read_queue = false;
-            if !channel.wants_to_read(reads) {
-                continue;
-            }
-            self.shared.current = id;
-            match channel.read_fragment(now, &mut self.shared) {
-                Ok(true) if channel.wants_to_read(reads) => {
-                    channel.in_read_queue = true;
-                    self.readers.push_back(id);
-                    waiting += 1;
-                }
-                Ok(true) => {}
-                Ok(false) => {
-                    if !core::mem::replace(&mut channel.in_memory_queue, true) {
-                        self.memory_waiters.push_back(id);
-                    }
-                }
-                Err(reason) => self.fail(now, id, reason),
-            }
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::Ipv6Addr;
 
 use slotmap::{Key, KeyData};
-use weft_units::{Instant, Rng, Seed};
+use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::{CallRole, FrameHeader, FrameKind};
 
 use super::ChannelId;
@@ -12,10 +12,11 @@ use crate::Config;
 use crate::channel::Outgoing;
 use crate::event::{Event, Message};
 use crate::filter::Filter;
+use crate::flow::FlowLimit;
 use crate::journal::{Journal, Note, NoteKind};
 use crate::memory::{Block, MemoryCache, MemoryLimits};
 use crate::shared_receives::SharedReceives;
-use crate::stats::ContextStats;
+use crate::stats::{ContextStats, TracedTimes};
 use crate::verbs::{Completion, DeviceError, Qp, Slice, Verbs};
 
 /// The shared state of channels.
@@ -28,13 +29,20 @@ pub(crate) struct Shared<V> {
     pub(crate) filter: Filter,
     pub(crate) rng: Rng,
     pub(crate) stats: ContextStats,
+    pub(crate) traced: TracedTimes,
     /// Completions that were taken from the device and are not handled yet, oldest first.
     unhandled: VecDeque<Completion>,
     /// The shared receive queue, if it is configured.
     pub(crate) receives: Option<SharedReceives>,
     pub(crate) journal: Journal,
-    /// Number of READs in flight.
-    pub(crate) reading: u32,
+    /// The limit of READs.
+    pub(crate) reads: FlowLimit,
+    /// The limit of SENDs.
+    pub(crate) sends: FlowLimit,
+    /// Channels with messages that wait for the limit of SENDs, each once.
+    pub(crate) send_queue: VecDeque<ChannelId>,
+    /// The time from the poll before to this one: a completion may have waited for so long.
+    pub(crate) poll_gap: Duration,
     /// The channel being processed.
     pub(crate) current: ChannelId,
     /// Messages delayed by a filter rule, by the end of the delay and a unique number.
@@ -75,6 +83,7 @@ impl<V: Verbs> Shared<V> {
             keep: config.memory_keep,
         };
         let memory = MemoryCache::new(limits, frame_len(&config));
+        let bounds = config.flow_bounds();
         Self {
             verbs,
             config,
@@ -83,10 +92,14 @@ impl<V: Verbs> Shared<V> {
             filter: Filter::default(),
             rng: seed.child("messages", 0).rng(),
             stats: ContextStats::default(),
+            traced: TracedTimes::default(),
             unhandled: VecDeque::new(),
             receives: None,
             journal: Journal::default(),
-            reading: 0,
+            reads: FlowLimit::new(bounds),
+            sends: FlowLimit::new(bounds),
+            send_queue: VecDeque::new(),
+            poll_gap: Duration::ZERO,
             current: ChannelId::null(),
             held: BTreeMap::new(),
             held_count: 0,

@@ -146,7 +146,7 @@ impl<V: Verbs> Context<V> {
             }
             (Some(frame), _) => {
                 channel.stats.large += u64::from(frame.kind == FrameKind::Large);
-                if channel.is_clear() {
+                if channel.is_clear(&mut self.shared, &frame) {
                     self.launch(now, id, frame);
                 } else {
                     channel.backlog.push_back(frame);

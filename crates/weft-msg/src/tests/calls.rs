@@ -80,6 +80,12 @@ fn a_traced_call_reports_its_components() {
         assert!((5.0..60.0).contains(&way.as_micros_f64()), "{time:?}");
     }
     assert!(time.offset.abs() < 10_000, "one clock, ways that differ by the jitter: {time:?}");
+    let context = &network.hosts[0].context;
+    let traced = context.traced();
+    let peers: u32 = traced.peer.counts().iter().sum();
+    assert!(peers > 0 && traced.peer.sum() >= time.peer, "{traced:?}");
+    assert_eq!(context.clock(network.now, a).unwrap().offset, time.offset);
+    assert_eq!(context.clock(network.now + Duration::from_secs(200), a), None, "too old");
     network.check_no_leaks();
 }
 

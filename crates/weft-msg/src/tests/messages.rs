@@ -94,6 +94,13 @@ fn a_filter_drops_delays_and_corrupts_matching_messages() {
     network.run_for(Duration::from_millis(20));
     assert_eq!(bodies(&mut network), [b"late"]);
     assert_eq!(network.hosts[0].context.stats().filtered, 3);
+    let context = &mut network.hosts[0].context;
+    context.set("filter", "out drop 1/2; in delay 1ms").unwrap();
+    let filter = |context: &Context<Rnic>| context.parameters().pop().unwrap().value;
+    assert_eq!(filter(context), "out drop 1/2; in delay 1ms");
+    assert!(matches!(context.set("filter", "out dorp"), Err(ConfigError::Filter(_))));
+    context.set("filter", "none").unwrap();
+    assert_eq!(filter(context), "none");
     network.check_no_leaks();
 }
 

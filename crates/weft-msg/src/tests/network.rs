@@ -11,8 +11,6 @@ use weft_wire::{Packet, RdmaHeader};
 
 use crate::*;
 
-const ONE_WAY_DELAY: Duration = Duration::from_micros(5);
-
 pub(super) struct Host {
     pub(super) context: Context<Rnic>,
     pub(super) events: Vec<Event>,
@@ -35,6 +33,8 @@ pub(super) struct Network {
     pub(super) now: Instant,
     /// Number of packets lost per thousand.
     pub(super) loss: u64,
+    /// The delay of a packet, besides a jitter of up to 8 us.
+    pub(super) delay: Duration,
     /// Hosts whose packets are lost, while their streams are not.
     pub(super) no_rdma: BTreeSet<usize>,
     wire: BTreeMap<(Instant, u64), OnWire>,
@@ -80,6 +80,7 @@ impl Network {
             hosts: (0..hosts).map(host).collect(),
             now: Instant::from_nanos(1_000_000_000),
             loss: 0,
+            delay: Duration::from_micros(5),
             no_rdma: BTreeSet::new(),
             wire: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -153,7 +154,7 @@ impl Network {
                 }
                 let Some(to) = to else { continue };
                 let jitter = Duration::from_nanos(self.rng.below(8000));
-                let at = self.now + ONE_WAY_DELAY + jitter;
+                let at = self.now + self.delay + jitter;
                 let source = SocketAddr::new(address(from).ip(), 0xc000 + transmit.path.0);
                 let arrival = Arrival {
                     from: source,

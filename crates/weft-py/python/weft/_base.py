@@ -123,6 +123,14 @@ class BaseChannel:
         self._node._native.abort_channel(self._number)
         self._node._schedule()
 
+    def switch(self, to: str) -> None:
+        """Moves the channel to `"rdma"` or `"tcp"`, in both directions; both ends must keep a TCP connection (`streams`).
+
+        Raises `Closed` if the channel is not open, `Error` if it has no TCP connection, or RDMA is broken.
+        """
+        self._node._native.switch(self._number, to)
+        self._node._schedule()
+
     def _respond(self, number: int, body: Buffer) -> None:
         self._node._native.respond(self._number, number, body)
         self._node._schedule()

@@ -59,6 +59,30 @@ class Calls(unittest.TestCase):
             self.assertEqual([bytes(one.receive(5)), bytes(two.receive(5))], [b"own way"] * 2)
             thread.join()
 
+    def test_a_channel_moves_to_tcp_and_back(self) -> None:
+        with Peer() as peer, weft.connect(peer.address, streams=True) as channel:
+            for carrier, on_tcp in (("tcp", 1), ("rdma", 0)):
+                channel.switch(carrier)
+                while channel.state["on_tcp"] != on_tcp:
+                    self.assertEqual(bytes(channel.call(b"x", timeout=5)), b"x")
+            with self.assertRaisesRegex(ValueError, "expected \"rdma\" or \"tcp\""):
+                channel.switch("udp")
+        with Peer() as peer, weft.connect(peer.address) as channel:
+            with self.assertRaisesRegex(weft.Error, "no stream is attached"):
+                channel.switch("tcp")
+
+    def test_a_filter_drops_requests(self) -> None:
+        with Peer() as peer, weft.Node() as node:
+            channel = node.connect(peer.address)
+            node.set(filter="out drop requests")
+            self.assertEqual(node.parameters["filter"], "out drop requests")
+            with self.assertRaises(weft.Timeout):
+                channel.call(b"x", timeout=0.1)
+            with self.assertRaisesRegex(weft.OptionError, "is no filter rule"):
+                node.set(filter="out dorp")
+            node.set(filter="none")
+            self.assertEqual(bytes(channel.call(b"x", timeout=5)), b"x")
+
     def test_calls_can_be_traced(self) -> None:
         with Peer() as peer, weft.connect(peer.address, trace_every=1) as channel:
             trace = channel.call(b"x", timeout=5).trace

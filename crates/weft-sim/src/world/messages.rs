@@ -4,6 +4,7 @@
 use weft_rnic::{Arrival, Transmit};
 use weft_topo::NodeId;
 use weft_transport::{Departure, Payload};
+use weft_units::Duration;
 
 use super::Network;
 use crate::messenger::{Messenger, MessengerEvent};
@@ -70,6 +71,8 @@ impl Network {
             let Some(event) = messenger.poll_event(now) else { break };
             self.on_messenger_event(node, event);
         }
+        // The host is polled at every event, so that no completion waits for it.
+        self.messenger(node).context.pause(Duration::ZERO);
         if self.hosts[node.index()].pull_scheduled {
             self.rearm_messenger(node);
         } else {

@@ -114,6 +114,31 @@ pub extern "C" fn xrdma_abort(channel: *mut xrdma_channel) -> c_int {
     })
 }
 
+/// Moves a channel to `carrier`, XRDMA_CARRIER_RDMA or XRDMA_CARRIER_TCP, in both directions. Messages in flight are not
+/// lost, repeated or reordered. The carrier changes while both ends poll; xrdma_channel_status(3) reports it.
+///
+/// # Errors
+/// * EINVAL: there is no such carrier; or the channel is null, gone, or another thread's.
+/// * ENOTCONN: the channel is not open.
+/// * EOPNOTSUPP: it has no TCP connection: the end that opened it had not the option `streams`.
+/// * ENETDOWN: its queue pair is broken.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_switch(channel: *mut xrdma_channel, carrier: c_int) -> c_int {
+    status(|| {
+        let to = match carrier {
+            it if it == xrdma_carrier::XRDMA_CARRIER_RDMA as c_int => Carrier::Rdma,
+            it if it == xrdma_carrier::XRDMA_CARRIER_TCP as c_int => Carrier::Stream,
+            it => return Err(Failure::argument(format!("carrier {it} does not exist"))),
+        };
+        with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            let now = context.node.now();
+            context.node.context().switch(now, id, to)?;
+            Ok(0)
+        })
+    })
+}
+
 /// Sets a channel's user pointer, which its events carry.
 ///
 /// # Errors
@@ -154,10 +179,14 @@ pub unsafe extern "C" fn xrdma_channel_status(
     size: usize,
 ) -> c_int {
     status(|| {
-        let now = with(|tables| {
+        let (now, clock) = with(|tables| {
             let (context, id) = tables.channel(channel.addr())?;
-            let status = context.node.context().status(id);
-            status.ok_or_else(|| Failure::new(libc::ENOTCONN, "the channel is closed"))
+            let now = context.node.now();
+            let context = context.node.context();
+            let status = context.status(id);
+            let status =
+                status.ok_or_else(|| Failure::new(libc::ENOTCONN, "the channel is closed"))?;
+            Ok((status, context.clock(now, id)))
         })?;
         let stats = now.stats;
         let now = xrdma_channel_state {
@@ -173,7 +202,7 @@ pub unsafe extern "C" fn xrdma_channel_status(
             frames_retransmitted: stats.frames_retransmitted,
             starved: stats.starved,
             receive_bytes: now.receive_bytes,
-            clock_offset_ns: now.clock_offset.unwrap_or(0),
+            clock_offset_ns: clock.map_or(0, |clock| clock.offset),
             in_flight: now.in_flight.into(),
             depth: now.depth.into(),
             backlog: now.backlog,

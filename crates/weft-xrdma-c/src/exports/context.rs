@@ -71,10 +71,14 @@ pub extern "C" fn xrdma_context_destroy(context: *mut xrdma_context) -> c_int {
 
 /// Changes a parameter of a running context.
 ///
-/// The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `backlog`, `unanswered`,
-/// `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`, `slow_threshold`,
-/// `polling_warn`, `trace_every`, and, only in xrdma_context_create(3), `depth`, `ack_every`,
-/// `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
+/// The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `outstanding_min`, `backlog`,
+/// `unanswered`, `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`,
+/// `slow_threshold`, `polling_warn`, `carrier` (rdma or tcp), `rdma_retry`, `congested_rtt`, `congested_for`,
+/// `trace_every`, and, only in xrdma_context_create(3), `depth`,
+/// `ack_every`, `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
+///
+/// `filter` injects faults into messages: `none`, or rules separated by semicolons, each a direction, a fault, and as
+/// wanted a chance and a kind of message, as in `out drop 1/100; in delay 5ms responses`.
 ///
 /// # Errors
 /// * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; or

@@ -137,6 +137,33 @@ static void states(xrdma_channel *near_end) {
     CHECK(older.memory_used_bytes > 0 && older.channels == 77);
 }
 
+/* Waits until the channel's frames have this carrier, while both ends poll. */
+static void expect_carrier(xrdma_channel *channel, xrdma_carrier carrier) {
+    for (int tries = 0; tries < 1000; tries++) {
+        CHECK(xrdma_polling(server, NULL, 0) == 0 && xrdma_polling(client, NULL, 0) == 0);
+        CHECK(xrdma_wait(client, 1) >= 0);
+        xrdma_channel_state state;
+        CHECK(xrdma_channel_status(channel, &state, sizeof state) == 0);
+        if (state.carrier == carrier) return;
+    }
+    CHECK(!"the carrier changes");
+}
+
+static void carriers_and_faults(xrdma_channel *near_end, xrdma_channel *far_end) {
+    FAILS(xrdma_switch(near_end, 7), EINVAL, "carrier 7 does not exist");
+    CHECK(xrdma_switch(near_end, XRDMA_CARRIER_TCP) == 0);
+    expect_carrier(near_end, XRDMA_CARRIER_TCP);
+    one_way(near_end, far_end, 4096);
+    CHECK(xrdma_set_flag(client, "carrier", "rdma") == 0);
+    expect_carrier(near_end, XRDMA_CARRIER_RDMA);
+    one_way(near_end, far_end, 1);
+    FAILS(xrdma_set_flag(client, "filter", "out dorp"), EINVAL, "is no filter rule");
+    CHECK(xrdma_set_flag(client, "filter", "out drop") == 0);
+    CHECK(xrdma_send_msg(near_end, "lost", 4, 0) > 0);
+    CHECK(xrdma_set_flag(client, "filter", "none") == 0);
+    one_way(near_end, far_end, 64);
+}
+
 static void endings(const char *at, xrdma_channel *near_end, xrdma_channel *far_end) {
     int mine = 7;
     CHECK(xrdma_user_data(far_end) == NULL);
@@ -179,7 +206,7 @@ static void refusals(void) {
 
 int main(void) {
     xrdma_channel *near_end, *far_end;
-    CHECK(xrdma_context_create("depth=16 keepalive=50ms", &client) == 0);
+    CHECK(xrdma_context_create("depth=16 keepalive=50ms streams=true", &client) == 0);
     CHECK(xrdma_context_create("depth=16", &server) == 0);
     int port = xrdma_listen(server, "127.0.0.1:0");
     CHECK(port > 0);
@@ -193,6 +220,7 @@ int main(void) {
     lent(near_end);
     event_loop(near_end);
     states(near_end);
+    carriers_and_faults(near_end, far_end);
     endings(at, near_end, far_end);
     refusals();
     CHECK(xrdma_context_destroy(client) == 0 && xrdma_context_destroy(server) == 0);

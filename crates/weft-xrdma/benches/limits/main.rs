@@ -1,6 +1,6 @@
-//! Measures the limits: thousands of connections, memory, and receivers that stop polling.
+//! Measures the limits: thousands of connections, memory, receivers that stop polling, and the cost of streams.
 //!
-//! `cargo bench -p weft-xrdma --bench limits -- [ROUNDS] [connections] [memory] [rnr]`
+//! `cargo bench -p weft-xrdma --bench limits -- [ROUNDS] [connections] [memory] [rnr] [streams]`
 //!
 //! Both ends are processes of this host. The ways to set up connections alternate, ROUNDS (5) times; the output has
 //! medians, minima and maxima.
@@ -12,6 +12,7 @@ mod connections;
 mod figures;
 mod memory;
 mod rnr;
+mod streams;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -20,7 +21,7 @@ use std::sync::LazyLock;
 use weft_rdmacm as _;
 use weft_verbs as _;
 
-const SECTIONS: [&str; 3] = ["connections", "memory", "rnr"];
+const SECTIONS: [&str; 4] = ["connections", "memory", "rnr", "streams"];
 
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits"), true)
@@ -49,5 +50,8 @@ fn main() {
     }
     if wanted("rnr") {
         rnr::measure();
+    }
+    if wanted("streams") {
+        streams::measure(rounds);
     }
 }

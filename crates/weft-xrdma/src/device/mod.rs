@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 
+use weft_units::Duration;
+
 use crate::library::{Verbs, VerbsLibraryError, check_pointer};
 use crate::memory::Pages;
 use weft_verbs_abi::*;
@@ -14,6 +16,7 @@ mod gids;
 mod labels;
 mod open;
 mod regions;
+mod segments;
 mod source_ports;
 mod work;
 
@@ -21,6 +24,7 @@ use labels::Labels;
 pub use labels::PacketLabels;
 use open::open_device;
 use regions::Regions;
+use segments::Segments;
 use source_ports::SourcePorts;
 
 /// The device and its settings.
@@ -61,6 +65,7 @@ pub struct IbVerbs {
     pages: Pages,
     qps: BTreeMap<u32, *mut ibv_qp>,
     regions: Regions,
+    segments: Segments,
     /// The start of the last mapping; 0 before the first.
     below: usize,
     /// The last batch of completions: those from `next` to `filled` are not handled yet.
@@ -100,6 +105,7 @@ impl IbVerbs {
             name: String::new(),
             qps: BTreeMap::new(),
             regions: Regions::default(),
+            segments: Segments::default(),
             below: 0,
             batch: [ibv_wc::default(); MAX_BATCH],
             next: 0,
@@ -163,6 +169,12 @@ impl IbVerbs {
             }
         }
     }
+
+    /// Returns the durations of the device's slow calls since the last time, oldest first.
+    pub(crate) fn take_segments(&mut self) -> Vec<(&'static str, Duration)> {
+        self.segments.take()
+    }
+
     /// Polls completions from the device. Returns `true` if there were any.
     fn take_batch(&mut self) -> bool {
         // The last batch emptied the queue. Another poll would cost a pass of the device before the caller handles

@@ -20,10 +20,16 @@ use weft_verbs_abi::*;
 
 impl IbVerbs {
     /// Changes a queue pair's attributes that `mask` selects.
-    fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), DeviceError> {
+    fn modify(
+        &mut self,
+        qp: *mut ibv_qp,
+        to: &mut ibv_qp_attr,
+        mask: u32,
+    ) -> Result<(), DeviceError> {
         let mask = c_int::try_from(mask).expect("bits of verbs.h");
+        let modify = self.verbs.ibv_modify_qp;
         // SAFETY: the queue pair is this device's.
-        match unsafe { (self.verbs.ibv_modify_qp)(qp, to, mask) } {
+        match self.segments.time("ibv_modify_qp", || unsafe { modify(qp, to, mask) }) {
             0 => Ok(()),
             code => Err(refused("changing a queue pair's state", code)),
         }
@@ -38,7 +44,7 @@ impl IbVerbs {
     }
 
     /// Moves a queue pair from RESET to INIT.
-    fn initialise(&self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
+    fn initialise(&mut self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
         use qp_attr_mask::{ACCESS_FLAGS, PKEY_INDEX, PORT as PORT_NUM, STATE};
         let mut to = ibv_qp_attr {
             qp_state: qp_state::INIT,
@@ -88,8 +94,10 @@ impl Registrar for IbVerbs {
         let flags = access::LOCAL_WRITE | access::REMOTE_READ;
         let flags = c_int::try_from(flags).expect("bits of verbs.h");
         let start = mapping.start();
+        let (register, pd) = (self.verbs.ibv_reg_mr, self.pd);
         // SAFETY: the mapping lives until the region is deregistered.
-        let mr = unsafe { (self.verbs.ibv_reg_mr)(self.pd, start.cast(), bytes, flags) };
+        let register = || unsafe { register(pd, start.cast(), bytes, flags) };
+        let mr = self.segments.time("ibv_reg_mr", register);
         let why = "the device refused (is RLIMIT_MEMLOCK too low? `ulimit -l`)";
         let mr = check_pointer("ibv_reg_mr", mr)
             .map_err(|_| DeviceError { why, ..refused(doing, -1) })?;
@@ -131,8 +139,10 @@ impl DeviceVerbs for IbVerbs {
             qp_type: qp_type::RC,
             sq_sig_all: 0,
         };
+        let (create, pd) = (self.verbs.ibv_create_qp, self.pd);
         // SAFETY: domain and queue are this device's.
-        let qp = unsafe { (self.verbs.ibv_create_qp)(self.pd, &raw mut init) };
+        let create = || unsafe { create(pd, &raw mut init) };
+        let qp = self.segments.time("ibv_create_qp", create);
         let qp =
             check_pointer("ibv_create_qp", qp).map_err(|_| refused("making a queue pair", -1))?;
         // SAFETY: it was made just now.
@@ -208,8 +218,9 @@ impl DeviceVerbs for IbVerbs {
     fn destroy_qp(&mut self, _: Instant, qp: Qp) {
         self.discard_completions(qp);
         if let Some(qp) = self.qps.remove(&qp.0) {
+            let destroy = self.verbs.ibv_destroy_qp;
             // SAFETY: it is this device's, and nothing else uses it.
-            unsafe { (self.verbs.ibv_destroy_qp)(qp) };
+            self.segments.time("ibv_destroy_qp", || unsafe { destroy(qp) });
         }
     }
 

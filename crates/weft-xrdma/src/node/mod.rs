@@ -133,6 +133,12 @@ pub struct Node {
     streams: BTreeMap<ChannelId, ChannelStream>,
     /// Channels with a stream, by the stream's number in epoll.
     stream_numbers: BTreeMap<u64, ChannelId>,
+    /// Channels that had no room for more bytes of their stream.
+    full_streams: Vec<ChannelId>,
+    /// The time at which a stream last carried bytes.
+    streams_active_at: Option<Instant>,
+    /// The buffer for streams' bytes; empty as long as no stream was attached.
+    chunk: Vec<u8>,
     events: VecDeque<Event>,
     next_number: u64,
     sockets_polled_at: Instant,
@@ -161,6 +167,8 @@ struct PendingGreeting {
 struct ChannelStream {
     socket: TcpStream,
     number: u64,
+    /// The events that epoll reports.
+    interest: epoll::EventFlags,
     unwritten: Vec<u8>,
 }
 
@@ -186,6 +194,8 @@ impl Source {
 
 /// The interval between polls of the sockets while the node is busy.
 const SOCKET_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The same interval while a stream carries messages: less than their round trip, more than a system call.
+const STREAM_POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 impl Node {
     /// Opens a device and creates a context on it.
@@ -217,6 +227,9 @@ impl Node {
             greetings: BTreeMap::new(),
             streams: BTreeMap::new(),
             stream_numbers: BTreeMap::new(),
+            full_streams: Vec::new(),
+            streams_active_at: None,
+            chunk: Vec::new(),
             events: VecDeque::new(),
             next_number: 1,
             sockets_polled_at: now,
@@ -275,8 +288,11 @@ impl Node {
                 break;
             }
         }
-        let has_streams = !self.streams.is_empty();
-        if has_streams || now.since(self.sockets_polled_at) >= SOCKET_POLL_INTERVAL {
+        self.serve_pending_streams();
+        let since = now.since(self.sockets_polled_at);
+        if since >= SOCKET_POLL_INTERVAL
+            || since >= STREAM_POLL_INTERVAL && self.has_active_stream()
+        {
             self.poll_sockets(Duration::ZERO);
         }
     }

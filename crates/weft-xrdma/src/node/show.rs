@@ -45,6 +45,8 @@ pub(super) struct NodeRecord {
     events_total: u64,
     /// The number of the last note of the context's journal among them.
     last_note: u64,
+    /// Number of slow segments.
+    slow_segments: u64,
 }
 
 /// Maximum number of events in the record.
@@ -72,6 +74,7 @@ impl NodeRecord {
             events: VecDeque::new(),
             events_total: 0,
             last_note: 0,
+            slow_segments: 0,
         })
     }
 
@@ -97,7 +100,7 @@ impl NodeRecord {
             self.last_note = number;
             self.push_event(event(note));
         }
-        let Self { writer, name, started, events, events_total, .. } = self;
+        let Self { writer, name, started, events, events_total, slow_segments, .. } = self;
         // A full file system may have room later; the last record stays.
         let _ = writer.publish(|draft| {
             draft.push(&ProgramRecord {
@@ -112,11 +115,26 @@ impl NodeRecord {
                 entries: context.channels().count() as u64,
                 events: *events_total,
             });
-            draft.push(&about(context));
-            context.channels().filter_map(|id| channel(context, id)).for_each(|it| draft.push(&it));
+            draft.push(&ContextRecord { slow_segments: *slow_segments, ..about(context) });
+            let channels = context.channels().filter_map(|id| channel(now, context, id));
+            channels.for_each(|it| draft.push(&it));
             events.iter().for_each(|event| draft.push(event));
         });
         self.pace.on_written(now, clock::now());
+    }
+
+    /// Records a segment that took longer than `slow_threshold`. The same one again, with no event between, is the same event,
+    /// which has the longest duration: a segment that is always slow leaves room for others.
+    fn on_slow_segment(&mut self, now: Instant, name: &'static str, took: Duration) {
+        self.slow_segments += 1;
+        let (at, took, text) = (now.as_nanos(), took.as_nanos(), Text::new(name));
+        let kind = EventKind::SlowSegment;
+        self.written_activity = None;
+        let last = self.events.back_mut().filter(|last| last.kind == kind);
+        match last.filter(|last| last.text.as_str() == name) {
+            Some(last) => last.took = last.took.max(took),
+            None => self.push_event(EventRecord { at, kind, took, text, ..EventRecord::default() }),
+        }
     }
 
     /// Adds an event to the record, numbered from 1.
@@ -174,6 +192,18 @@ impl Node {
         }
     }
 
+    /// Records the segments of code that took long: those of the device since the last call, and the service of the sockets,
+    /// which `began` then (X-RDMA, section VI.A, method III). The path of messages has no clock besides that of the poll.
+    pub(super) fn check_segments(&mut self, began: Instant) {
+        let now = clock::now();
+        let threshold = self.context.config().slow_threshold;
+        let device = self.context.verbs_mut().take_segments();
+        let sockets = ("serving sockets", now.since(began));
+        let Some(record) = &mut self.record else { return };
+        let slow = device.into_iter().chain([sockets]).filter(|(_, took)| *took > threshold);
+        slow.for_each(|(name, took)| record.on_slow_segment(now, name, took));
+    }
+
     /// Schedules a write of the record after a change outside the context.
     pub(super) fn request_show(&mut self) {
         if let Some(record) = &mut self.record {
@@ -208,7 +238,7 @@ fn program() -> Option<String> {
 
 /// Returns the context's parameters for `weft adm`.
 fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
-    let all = context.config().parameters().into_iter();
+    let all = context.parameters().into_iter();
     all.map(|parameter| Setting {
         name: parameter.name.into(),
         value: parameter.value,
@@ -221,6 +251,7 @@ fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
 /// Returns the record of the context.
 fn about(context: &Context<IbVerbs>) -> ContextRecord {
     let (stats, memory) = (context.stats(), context.memory());
+    let (flow, traced) = (context.flow(), context.traced());
     ContextRecord {
         memory_registered: memory.registered,
         memory_used: memory.used,
@@ -233,12 +264,24 @@ fn about(context: &Context<IbVerbs>) -> ContextRecord {
         slow_polls: stats.slow_polls,
         slow_calls: stats.slow_calls,
         filtered: stats.filtered,
+        sends_limit: flow.sends_limit,
+        sends_in_flight: flow.sends_in_flight,
+        reads_limit: flow.reads_limit,
+        reads_in_flight: flow.reads_in_flight,
+        slow_segments: 0,
+        request_time: traced.request.sum().as_nanos(),
+        peer_time: traced.peer.sum().as_nanos(),
+        response_time: traced.response.sum().as_nanos(),
+        requests: (&traced.request).into(),
+        peers: (&traced.peer).into(),
+        responses: (&traced.response).into(),
     }
 }
 
 /// Returns the record of a channel; `None` if it has ended.
-fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
+fn channel(now: Instant, context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
     let (status, calls) = (context.status(id)?, context.calls(id)?);
+    let clock = context.clock(now, id);
     let stats = status.stats;
     Some(ChannelRecord {
         id: id.data().as_ffi(),
@@ -253,7 +296,7 @@ fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
         fetching: status.fetching.into(),
         asked: status.pending_calls.into(),
         memory: status.receive_bytes,
-        clock_offset: status.clock_offset,
+        clock_offset: clock.map(|clock| clock.offset),
         sent: stats.sent,
         sent_bytes: stats.sent_bytes,
         received: stats.received,
@@ -267,6 +310,9 @@ fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
         starved: stats.starved,
         call_time: calls.sum().as_nanos(),
         calls: calls.into(),
+        clock_age: clock.map(|clock| clock.age.as_nanos()),
+        clock_error: clock.map(|clock| clock.error.as_nanos()),
+        round_trip: status.round_trip.map(Duration::as_nanos),
     })
 }
 

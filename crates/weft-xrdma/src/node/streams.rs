@@ -1,4 +1,5 @@
-//! The TCP streams that carry channels when RDMA cannot.
+//! The TCP streams that carry channels when RDMA cannot. A stream that carries nothing costs a poll nothing: the context
+//! names the streams that have bytes to write, and epoll those that have bytes to read.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -6,6 +7,7 @@ use std::net::TcpStream;
 
 use rustix::event::epoll::{self, EventFlags};
 use weft_msg::ChannelId;
+use weft_units::Duration;
 
 use super::{ChannelStream, Node, NodeError, Source};
 use crate::clock;
@@ -13,6 +15,8 @@ use crate::greeting::would_block;
 
 /// Maximum bytes moved between a channel and its stream at a time.
 const CHUNK: usize = 64 << 10;
+/// The time after the last byte of a stream in which its node polls the sockets more often.
+const ACTIVE_FOR: Duration = Duration::from_millis(100);
 
 /// Returns `true` if the environment requires encryption, by the rule of Weft's device (`docs/encryption.md`): the mode is
 /// `required`, or no mode is set and a key or a list of peers is. An RDMA device of another maker encrypts nothing, but
@@ -34,71 +38,110 @@ impl Node {
     ) -> Result<(), NodeError> {
         let _ = socket.set_nodelay(true);
         let number = self.take_number();
-        self.watch(&socket, Source::Stream, number, EventFlags::IN)?;
+        let interest = EventFlags::IN;
+        self.watch(&socket, Source::Stream, number, interest)?;
         self.context.attach_stream(channel);
         self.stream_numbers.insert(number, channel);
-        self.streams.insert(channel, ChannelStream { socket, number, unwritten: Vec::new() });
+        let stream = ChannelStream { socket, number, interest, unwritten: Vec::new() };
+        self.chunk.resize(CHUNK, 0);
+        self.streams.insert(channel, stream);
         Ok(())
+    }
+
+    /// Returns `true` if a stream carried bytes a short time ago: more will follow.
+    pub(super) fn has_active_stream(&self) -> bool {
+        self.streams_active_at.is_some_and(|at| clock::now().since(at) < ACTIVE_FOR)
     }
 
     /// Serves a stream that is readable or writable.
     pub(super) fn serve_stream(&mut self, number: u64) {
         let Some(&channel) = self.stream_numbers.get(&number) else { return };
-        let mut bytes = vec![0; CHUNK];
+        let mut chunk = core::mem::take(&mut self.chunk);
+        let alive = self.read_stream(channel, &mut chunk) && self.write_stream(channel, &mut chunk);
+        self.chunk = chunk;
+        self.end_or_watch(channel, alive);
+    }
+
+    /// Serves the streams that the context names, and those whose channel had no room for more bytes.
+    pub(super) fn serve_pending_streams(&mut self) {
+        while let Some(channel) = self.context.poll_pending_stream() {
+            if !self.context.has_channel(channel) {
+                self.drop_stream(channel);
+                continue;
+            }
+            let mut chunk = core::mem::take(&mut self.chunk);
+            let alive = self.write_stream(channel, &mut chunk);
+            self.chunk = chunk;
+            self.end_or_watch(channel, alive);
+        }
+        for channel in core::mem::take(&mut self.full_streams) {
+            self.watch_stream(channel);
+        }
+    }
+
+    /// Reads a stream as long as its channel has room. Returns `false` if the stream ended or broke.
+    fn read_stream(&mut self, channel: ChannelId, chunk: &mut [u8]) -> bool {
         while self.context.stream_wants_to_read(channel) {
-            let Some(stream) = self.streams.get_mut(&channel) else { return };
-            match stream.socket.read(&mut bytes) {
-                Ok(0) => return self.handle_stream_end(channel),
-                Ok(got) => self.context.handle_stream(clock::now(), channel, &bytes[..got]),
+            let Some(stream) = self.streams.get_mut(&channel) else { return true };
+            match stream.socket.read(chunk) {
+                Ok(0) => return false,
+                Ok(got) => {
+                    let now = clock::now();
+                    self.streams_active_at = Some(now);
+                    self.context.handle_stream(now, channel, &chunk[..got]);
+                }
                 Err(error) if would_block(&error) => break,
-                Err(_) => return self.handle_stream_end(channel),
+                Err(_) => return false,
             }
         }
-        self.write_stream(channel);
+        true
     }
 
-    /// Writes the channels' pending bytes to their streams.
-    pub(super) fn write_streams(&mut self) {
-        let waiting: Vec<ChannelId> = self.streams.keys().copied().collect();
-        waiting.into_iter().for_each(|channel| self.write_stream(channel));
-    }
-
-    fn write_stream(&mut self, channel: ChannelId) {
-        let mut chunk = vec![0; CHUNK];
+    /// Writes the channel's bytes until the socket accepts no more. Returns `false` if the stream broke.
+    fn write_stream(&mut self, channel: ChannelId, chunk: &mut [u8]) -> bool {
         loop {
-            let Some(stream) = self.streams.get_mut(&channel) else { return };
+            let Some(stream) = self.streams.get_mut(&channel) else { return true };
             if stream.unwritten.is_empty() {
-                let filled = self.context.poll_stream(channel, &mut chunk);
+                let filled = self.context.poll_stream(channel, chunk);
+                if filled == 0 {
+                    return true;
+                }
+                self.streams_active_at = Some(clock::now());
                 stream.unwritten.extend_from_slice(&chunk[..filled]);
-            }
-            if stream.unwritten.is_empty() {
-                break;
             }
             match stream.socket.write(&stream.unwritten) {
                 Ok(written) => drop(stream.unwritten.drain(..written)),
-                Err(error) if would_block(&error) => break,
-                Err(_) => return self.handle_stream_end(channel),
+                Err(error) if would_block(&error) => return true,
+                Err(_) => return false,
             }
         }
-        let Some(stream) = self.streams.get(&channel) else { return };
-        let wants = |wanted, flag| if wanted { flag } else { EventFlags::empty() };
-        let flags = wants(!stream.unwritten.is_empty(), EventFlags::OUT)
-            | wants(self.context.stream_wants_to_read(channel), EventFlags::IN);
-        let data = Source::Stream.data(stream.number);
-        let _ = epoll::modify(&self.epoll, &stream.socket, data, flags);
     }
 
-    /// Handles a stream that the peer closed or that broke; its channel ends too if the stream carries it.
-    fn handle_stream_end(&mut self, channel: ChannelId) {
+    /// Waits for the stream's next event. If it ended or broke, its channel ends too if the stream carries it.
+    fn end_or_watch(&mut self, channel: ChannelId, alive: bool) {
+        if alive {
+            return self.watch_stream(channel);
+        }
         self.drop_stream(channel);
         self.context.handle_stream_end(clock::now(), channel);
     }
 
-    /// Closes the streams of channels that are gone.
-    pub(super) fn drop_ended_streams(&mut self) {
-        let gone = |channel: &&ChannelId| self.context.status(**channel).is_none();
-        let dead: Vec<ChannelId> = self.streams.keys().filter(gone).copied().collect();
-        dead.into_iter().for_each(|channel| self.drop_stream(channel));
+    /// Changes the events of the stream that epoll reports, if others are needed now.
+    fn watch_stream(&mut self, channel: ChannelId) {
+        let Some(stream) = self.streams.get_mut(&channel) else { return };
+        let has_room = self.context.stream_wants_to_read(channel);
+        if !has_room && !self.full_streams.contains(&channel) {
+            self.full_streams.push(channel);
+        }
+        let wants = |wanted, flag| if wanted { flag } else { EventFlags::empty() };
+        let interest =
+            wants(!stream.unwritten.is_empty(), EventFlags::OUT) | wants(has_room, EventFlags::IN);
+        if interest != stream.interest {
+            stream.interest = interest;
+            // The socket was added before, so the change needs no memory and cannot fail.
+            let data = Source::Stream.data(stream.number);
+            let _ = epoll::modify(&self.epoll, &stream.socket, data, interest);
+        }
     }
 
     fn drop_stream(&mut self, channel: ChannelId) {

@@ -11,6 +11,9 @@ use crate::clock;
 /// of the processor more than a wake-up costs this one.
 const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
+/// The time in which a sleeping node wakes up after a completion, on a host that is not overloaded.
+const WAKE_UP: Duration = Duration::from_micros(50);
+
 /// The errors of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -128,11 +131,11 @@ impl Node {
         let now = clock::now();
         let more = self.context.poll(now);
         self.work_pending = false;
-        self.write_streams();
+        self.serve_pending_streams();
         if more {
             return None;
         }
-        self.context.pause();
+        self.context.pause(WAKE_UP);
         let due = [self.context.poll_timeout(), self.greeting_deadline(), self.listen_again_at];
         let due = due.into_iter().flatten().min();
         let due = due.map_or(Duration::MAX, |at| at.since(now));
@@ -151,6 +154,7 @@ impl Node {
             data: epoll::EventData::new_u64(0),
         }; 64];
         let count = self.epoll_wait(&mut ready, max_wait);
+        let began = clock::now();
         for event in &ready[..count] {
             let data = event.data.u64();
             let number = data & ((1 << SOURCE_SHIFT) - 1);
@@ -167,11 +171,11 @@ impl Node {
                 }
             }
         }
-        self.write_streams();
-        self.drop_ended_streams();
+        self.serve_pending_streams();
         self.expire_greetings();
         self.resume_listeners();
         self.show();
+        self.check_segments(began);
     }
 
     fn epoll_wait(&self, ready: &mut [epoll::Event], max_wait: Duration) -> usize {

@@ -13,6 +13,7 @@ mod carriers;
 mod cycles;
 mod end;
 mod resources;
+mod segments;
 
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits"), false)

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
 use weft_perf::{LatencyMicros, latency_histogram};
 
 use super::hosts::Hosts;
 use crate::messages::Outcome;
+use crate::monitor::{PingPair, PingReport, UnreachableHost};
 
 /// The factors beyond which a cell's median, and its 99th percentile, is marked as an outlier: over the median of all
 /// cells' medians, and of their 99th percentiles.
@@ -33,35 +33,6 @@ pub(super) struct Matrix {
     cells: Vec<Vec<Cell>>,
     /// Hosts that did not ping, and the reason.
     silent: Vec<Option<String>>,
-}
-
-/// A cell of the matrix, as JSON.
-#[derive(Debug, Serialize)]
-pub(super) struct Pair {
-    from: String,
-    from_tor: String,
-    to: String,
-    to_tor: String,
-    answered: u64,
-    lost: u64,
-    loss: f64,
-    round_trip_us: Option<LatencyMicros>,
-    error: Option<String>,
-    outlier: bool,
-}
-
-/// The matrix, as JSON.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pairs: Vec<Pair>,
-    unreachable: Vec<Unreachable>,
-}
-
-/// A host that the coordinator did not reach.
-#[derive(Debug, Serialize)]
-struct Unreachable {
-    host: String,
-    why: String,
 }
 
 impl Cell {
@@ -145,10 +116,10 @@ impl Matrix {
         }
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> PingReport {
         let typical = [0.5, 0.99].map(|quantile| self.typical(quantile));
         let host = |index: usize| &self.hosts.0[index];
-        let pair = |(from, to, cell): (usize, usize, &Cell)| Pair {
+        let pair = |(from, to, cell): (usize, usize, &Cell)| PingPair {
             from: host(from).name.clone(),
             from_tor: host(from).tor.clone(),
             to: host(to).name.clone(),
@@ -162,9 +133,9 @@ impl Matrix {
         };
         let why = |(index, why): (usize, &Option<String>)| {
             let (host, why) = (host(index).name.clone(), why.clone()?);
-            Some(Unreachable { host, why })
+            Some(UnreachableHost { host, why })
         };
-        Report {
+        PingReport {
             pairs: self.pairs().map(pair).collect(),
             unreachable: self.silent.iter().enumerate().filter_map(why).collect(),
         }
@@ -290,5 +261,7 @@ mod tests {
         let report = serde_json::to_value(matrix.report()).unwrap();
         assert_eq!(report["unreachable"][0]["host"], "10.0.1.1");
         assert_eq!(report["pairs"].as_array().unwrap().len(), 6);
+        let read: PingReport = serde_json::from_value(report).unwrap();
+        assert!(read.pairs.iter().any(|pair| pair.error.as_deref() == Some("no answer")));
     }
 }

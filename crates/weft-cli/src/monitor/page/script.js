@@ -148,14 +148,39 @@ function talkers(picture) {
   at('talkers').replaceChildren(...(rows.length ? [head, ...rows] : [make('caption', { class: 'nothing' }, 'nobody sends')]));
 }
 
-const BAD = ['died', 'silent', 'slow-call', 'slow-poll', 'switched'];
+function pings(picture) {
+  if (!picture.pings) return at('pings').replaceChildren(make('caption', { class: 'nothing' }, 'none yet'));
+  const pairs = picture.pings.pairs;
+  const hosts = [...new Set(pairs.flatMap((pair) => [pair.from, pair.to]))];
+  const of = new Map(pairs.map((pair) => [`${pair.from} ${pair.to}`, pair]));
+  const cell = (pair) => {
+    if (!pair) return make('td', {}, '·');
+    const took = pair.round_trip_us;
+    const text = took ? `${time(took.p50 * 1000)} / ${time(took.p99 * 1000)}` : 'lost';
+    const lost = took && pair.lost ? ` ${(100 * pair.loss).toFixed(0)} % lost` : '';
+    return make('td', {}, make('span', { class: `kind ${pair.outlier ? 'bad' : ''}` }, text + lost));
+  };
+  const head = make('tr', {}, ...[clock(picture.pings.at), ...hosts].map((text) => make('th', {}, text)));
+  const rows = hosts.map((from) => make('tr', {}, make('th', {}, from), ...hosts.map((to) => cell(of.get(`${from} ${to}`)))));
+  const gone = picture.pings.unreachable.map((it) => make('caption', { class: 'nothing' }, `${it.host} did not ping: ${it.why}`));
+  return at('pings').replaceChildren(...gone, head, ...rows);
+}
+
+function ports(picture) {
+  const head = make('tr', {}, ...['host', 'port', 'kind', 'counter', 'count'].map((text) => make('th', text === 'count' ? { class: 'number' } : {}, text)));
+  const rows = picture.ports.map(([host, port, it]) => make('tr', {}, ...[host, port, it.kind, it.name].map((text) => make('td', {}, text)),
+    make('td', { class: 'number' }, `${it.count}`)));
+  at('ports').replaceChildren(...(rows.length ? [head, ...rows] : [make('caption', { class: 'nothing' }, 'all are zero')]));
+}
+
+const BAD = ['died', 'silent', 'slow-call', 'slow-poll', 'slow-segment', 'switched'];
 const GOOD = ['opened', 'began', 'answers'];
 function events(picture) {
   const known = (address) => (address === '::' ? '' : ` ↔ ${address}`);
   const rows = picture.events.map((event) => make('tr', {}, make('td', {}, clock(event.at)),
     make('td', {}, make('span', { class: `kind ${BAD.includes(event.kind) ? 'bad' : GOOD.includes(event.kind) ? 'good' : ''}` }, event.kind)),
     make('td', {}, event.program ? `${event.program} (${event.pid})` : ''), make('td', {}, event.host),
-    make('td', {}, `${event.took ? time(event.took) : event.text}${known(event.peer)}`)));
+    make('td', {}, `${event.text} ${event.took ? time(event.took) : ''}${known(event.peer)}`)));
   at('events').replaceChildren(...(rows.length ? rows : [make('caption', { class: 'nothing' }, 'nothing happened')]));
 }
 
@@ -174,6 +199,8 @@ function draw() {
   latency(last[grain]);
   paths(last);
   talkers(last);
+  pings(last);
+  ports(last);
   events(last);
 }
 
