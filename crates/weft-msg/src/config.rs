@@ -210,7 +210,7 @@ parameters! {
     /// Queue pairs cached for later channels (section IV.E).
     online qp_cache: u32 = 1024, 0, 1 << 20;
     /// Bytes of the whole context in flight, of SENDs and of READs each, at most (N of section V.C). Below it, N follows
-    /// the measured bandwidth-delay product.
+    /// the measured bandwidth-delay product. SENDs without a completion may be a quarter more.
     online outstanding: u64 = 4 << 20, 1, 1 << 44;
     /// Bytes to which N is reduced at least; from `outstanding` on, N is constant.
     online outstanding_min: u64 = 16 << 10, 1, 1 << 44;
@@ -240,7 +240,7 @@ parameters! {
     online rdma_retry: Duration = Duration::from_secs(1), Duration::ZERO, Duration::from_secs(3600);
     /// Smoothed round trip on RDMA above which a channel with a TCP stream moves there, until it is below half of it; 0: never.
     online congested_rtt: Duration = Duration::ZERO, Duration::ZERO, Duration::from_secs(60);
-    /// Time that the round trip stays above `congested_rtt` before; the way back takes four times as long.
+    /// Time that the round trip must be above `congested_rtt` before a channel moves; below half of it for four times as long, it returns.
     online congested_for: Duration = Duration::from_millis(100), Duration::from_millis(1), Duration::from_secs(60);
     /// Interval of traced calls: one in this many; 0: none.
     online trace_every: u32 = 0, 0, u32::MAX;

@@ -70,7 +70,7 @@ impl Posted {
         let took = now.since(at);
         let nanos = took.as_nanos();
         flow.base.on_sample(now, nanos, len);
-        if flow.is_little(ahead) {
+        if flow.met_no_queue(at, ahead) {
             self.measured.on_sample(now, nanos, len);
         } else if let Some(queueing) = flow.queueing(ahead) {
             self.estimated.on_sample(now, nanos.saturating_sub(queueing), len);
