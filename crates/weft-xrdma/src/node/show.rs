@@ -123,18 +123,20 @@ impl NodeRecord {
         self.pace.on_written(now, clock::now());
     }
 
-    /// Records a segment that took longer than `slow_threshold`. The same one again, with no event between, is the same event,
-    /// which has the longest duration: a segment that is always slow leaves room for others.
+    /// Records a segment that took longer than `slow_threshold`. Its event replaces the previous one of the same name and has the
+    /// longest duration of all: a segment that is always slow leaves room for other events. Such a repetition is written with the
+    /// next change, because a write may itself be slow.
     fn on_slow_segment(&mut self, now: Instant, name: &'static str, took: Duration) {
         self.slow_segments += 1;
         let (at, took, text) = (now.as_nanos(), took.as_nanos(), Text::new(name));
         let kind = EventKind::SlowSegment;
-        self.written_activity = None;
-        let last = self.events.back_mut().filter(|last| last.kind == kind);
-        match last.filter(|last| last.text.as_str() == name) {
-            Some(last) => last.took = last.took.max(took),
-            None => self.push_event(EventRecord { at, kind, took, text, ..EventRecord::default() }),
+        let is_same = |event: &EventRecord| event.kind == kind && event.text.as_str() == name;
+        let before = self.events.iter().position(is_same).and_then(|at| self.events.remove(at));
+        let longest = before.as_ref().map_or(took, |before| before.took.max(took));
+        if before.is_none() {
+            self.written_activity = None;
         }
+        self.push_event(EventRecord { at, kind, took: longest, text, ..EventRecord::default() });
     }
 
     /// Adds an event to the record, numbered from 1.
@@ -350,4 +352,36 @@ fn event(note: &weft_msg::Note) -> EventRecord {
     let (channel, peer) = about.unwrap_or_default();
     let (at, took, text) = (note.at.as_nanos(), took.as_nanos(), Text::new(&text));
     EventRecord { number: 0, at, kind, channel, peer, took, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_segments_that_alternate_are_one_event_each_and_leave_room_for_others() {
+        let folder = std::env::temp_dir().join(format!("weft-record-{}", std::process::id()));
+        let show = Show { folder: Some(folder.clone()), ..Show::default() };
+        let mut record = NodeRecord::open(&show, Instant::EPOCH).expect("a folder");
+        record.push_event(EventRecord { kind: EventKind::Closed, ..EventRecord::default() });
+        for took in [7, 9, 8] {
+            for name in ["one", "other"] {
+                record.on_slow_segment(Instant::EPOCH, name, Duration::from_millis(took));
+            }
+        }
+        let event = |it: &EventRecord| (it.number, it.kind, it.text.to_string(), it.took);
+        let slow = |number, name: &str| (number, EventKind::SlowSegment, name.into(), 9_000_000);
+        let closed = (1, EventKind::Closed, String::new(), 0);
+        let events: Vec<_> = record.events.iter().map(event).collect();
+        assert_eq!(events, [closed, slow(6, "one"), slow(7, "other")]);
+        assert_eq!((record.slow_segments, record.events_total), (6, 7));
+        // A new name makes a write due, a repetition does not.
+        for (name, written) in [("one", Some(1)), ("third", None), ("third", Some(1))] {
+            record.written_activity = Some(1);
+            record.on_slow_segment(Instant::EPOCH, name, Duration::from_millis(1));
+            assert_eq!(record.written_activity, written, "{name}");
+        }
+        drop(record);
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }

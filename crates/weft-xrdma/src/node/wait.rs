@@ -174,8 +174,9 @@ impl Node {
         self.serve_pending_streams();
         self.expire_greetings();
         self.resume_listeners();
-        self.show();
+        // The write of the record, which they may cause, is none of them.
         self.check_segments(began);
+        self.show();
     }
 
     fn epoll_wait(&self, ready: &mut [epoll::Event], max_wait: Duration) -> usize {
