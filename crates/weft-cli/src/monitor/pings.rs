@@ -55,7 +55,7 @@ impl PingReport {
     /// # Errors
     /// The monitor does not answer, or refuses.
     pub(crate) fn send(&self, host: &str, credentials: &Credentials) -> Result<()> {
-        let body = serde_json::to_vec(self).context("a matrix has a form")?;
+        let body = serde_json::to_vec(self).context("writing the matrix as JSON")?;
         let server = Server { command: "weft monitor serve", ..Server::agent(host) };
         let sent = block_on(server.fetch(PATH, Some(body), credentials))?;
         sent.with_context(|| format!("sending the matrix to the monitor at {host}")).map(drop)

@@ -1,11 +1,18 @@
 //! Counters of this host's ports that show congestion: pauses of PFC, congestion notifications (CNP), marks of ECN, and drops
 //! (X-RDMA, section VI.B). Drivers have no common names for them, so the names are kept, and sorted by the words in them.
 //!
-//! They come from `ethtool -S`, from the statistics of network interfaces, and from the counters of RDMA devices in sysfs.
+//! They come from `ethtool -S`, from the statistics of network interfaces, and from the counters of RDMA devices in sysfs. A driver
+//! may take long to answer, so a thread of its own reads them.
 
+use std::fmt;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +72,58 @@ impl Kind {
     }
 }
 
+/// Interval between two reads: each starts a program for each interface.
+const READ_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum duration of `ethtool` for one interface.
+const ETHTOOL_TIME: Duration = Duration::from_secs(2);
+
+/// Reads the ports periodically, on one thread at a time.
+pub(super) struct PortReader {
+    read: Arc<dyn Fn() -> Vec<Port> + Send + Sync>,
+    /// The result of the read in progress.
+    reading: Option<Receiver<Vec<Port>>>,
+    began: Option<Instant>,
+    last: Vec<Port>,
+}
+
+impl PortReader {
+    pub(super) fn new(read: impl Fn() -> Vec<Port> + Send + Sync + 'static) -> Self {
+        Self { read: Arc::new(read), reading: None, began: None, last: Vec::new() }
+    }
+
+    /// Takes the result of a read that has ended, and begins another if it is due and none is in progress. Never blocks.
+    pub(super) fn poll(&mut self) {
+        match self.reading.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(Ok(ports)) => self.last = ports,
+            Some(Err(TryRecvError::Disconnected)) | None => {}
+        }
+        self.reading = None;
+        if self.began.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
+            return;
+        }
+        self.began = Some(Instant::now());
+        let (done, reading) = mpsc::channel();
+        let read = Arc::clone(&self.read);
+        let thread = thread::Builder::new().name("ports".into());
+        // Nobody waits for the result after the end of the watcher.
+        if thread.spawn(move || drop(done.send(read()))).is_ok() {
+            self.reading = Some(reading);
+        }
+    }
+
+    /// Returns the ports as of the last read that ended.
+    pub(super) fn last(&self) -> &[Port] {
+        &self.last
+    }
+}
+
+impl fmt::Debug for PortReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortReader").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
 /// Returns the ports of this host that have such counters. `sys` is the folder of sysfs.
 pub(super) fn read(sys: &Path) -> Vec<Port> {
     let interfaces = names(&sys.join("class/net")).into_iter().map(|name| {
@@ -109,11 +168,31 @@ fn files(folder: &Path) -> Vec<(String, u64)> {
     names(folder).into_iter().filter_map(|name| number(&name).map(|count| (name, count))).collect()
 }
 
-/// Returns the driver's counters of an interface; none if it has none, or the program is not installed.
+/// Returns the driver's counters of an interface; none if it has none or does not answer in time, or the program is not
+/// installed.
 fn ethtool(interface: &str) -> Vec<(String, u64)> {
-    let output = Command::new("ethtool").args(["-S", interface]).output();
+    let output = output(Command::new("ethtool").args(["-S", interface]), ETHTOOL_TIME);
+    output.map_or_else(Vec::new, |output| statistics(&String::from_utf8_lossy(&output)))
+}
+
+/// Returns the standard output of a program; `None` if it cannot be started, or has not ended its output within `limit`: then
+/// it is killed.
+fn output(command: &mut Command, limit: Duration) -> Option<Vec<u8>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let (done, output) = mpsc::channel();
+    let reader = child.stdout.take().and_then(|mut out| {
+        let mut bytes = Vec::new();
+        let read = move || drop(out.read_to_end(&mut bytes).map(|_| done.send(bytes)));
+        thread::Builder::new().name("ethtool".into()).spawn(read).ok()
+    });
+    let output = reader.and_then(|_| output.recv_timeout(limit).ok());
+    if output.is_none() {
+        // It may have ended just now.
+        let _ = child.kill();
+    }
+    let _ = child.wait();
     output
-        .map_or_else(|_| Vec::new(), |output| statistics(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// Parses the output of `ethtool -S`.
@@ -127,6 +206,10 @@ fn statistics(text: &str) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -170,6 +253,47 @@ mod tests {
         let found = read(&sys);
         fs::remove_dir_all(&sys).unwrap();
         assert_eq!(found, want);
+    }
+
+    #[test]
+    fn a_read_that_hangs_blocks_nobody_and_is_not_begun_twice() {
+        let (release, released) = mpsc::channel::<()>();
+        let (released, begun) = (Mutex::new(released), Arc::new(AtomicU32::new(0)));
+        let port = Port { name: "eth0".into(), counters: Vec::new() };
+        let (result, count) = (port.clone(), Arc::clone(&begun));
+        let mut reader = PortReader::new(move || {
+            count.fetch_add(1, Relaxed);
+            let _ = released.lock().unwrap().recv();
+            vec![result.clone()]
+        });
+        for _ in 0..3 {
+            reader.poll();
+            // Another read would be due.
+            reader.began = None;
+            assert_eq!(reader.last(), []);
+        }
+        release.send(()).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while reader.last().is_empty() {
+            assert!(Instant::now() < until, "it was released");
+            assert_eq!(begun.load(Relaxed).max(1), 1, "one at a time");
+            reader.began = Some(Instant::now());
+            reader.poll();
+            weft_testkit::pause();
+        }
+        assert_eq!(reader.last(), [port]);
+        assert_eq!(begun.load(Relaxed), 1, "the next is not due");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_a_long_output_is_read_whole() {
+        let begun = Instant::now();
+        assert_eq!(output(Command::new("sleep").arg("600"), Duration::from_millis(50)), None);
+        assert!(begun.elapsed() < Duration::from_secs(60), "killed");
+        let long =
+            output(Command::new("head").args(["-c", "300000", "/dev/zero"]), ETHTOOL_TIME * 10);
+        assert_eq!(long.map(|output| output.len()), Some(300_000));
+        assert_eq!(output(&mut Command::new("no-such-program"), ETHTOOL_TIME), None);
     }
 
     #[test]

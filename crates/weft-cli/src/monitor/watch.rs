@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use weft_stat::{
     Address, ChannelRecord, EventKind, EventRecord, Latencies, ProgramState, Snapshot, StatusFile,
 };
 
-use super::ports::{self, Port};
+use super::ports::{self, Port, PortReader};
 use crate::stat::{Host, NodeView, folders};
 
 /// An agent's report of its host.
@@ -139,9 +139,7 @@ pub(super) struct Watcher {
     /// Number of events recorded since the start.
     events_recorded: u64,
     last: Host,
-    ports: Vec<Port>,
-    /// The time at which the ports were read last.
-    ports_read_at: Option<Instant>,
+    ports: PortReader,
 }
 
 /// A program's file, as of the last scan.
@@ -159,8 +157,6 @@ struct KnownFile {
     ended: BTreeMap<Address, Counts>,
 }
 
-/// Interval between two reads of the ports' counters: each starts a program for each interface.
-const PORTS_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of events that are kept for collectors that request them late.
 const MAX_EVENTS: usize = 1000;
 
@@ -175,8 +171,7 @@ impl Watcher {
             events: VecDeque::new(),
             events_recorded: 0,
             last: Host::default(),
-            ports: Vec::new(),
-            ports_read_at: None,
+            ports: PortReader::new(|| ports::read(Path::new("/sys"))),
         }
     }
 
@@ -189,10 +184,7 @@ impl Watcher {
         for folder in folders(self.folder.as_deref()) {
             found.extend(folder.scan().context("cannot look for running programs")?);
         }
-        if self.ports_read_at.is_none_or(|at| at.elapsed() >= PORTS_INTERVAL) {
-            self.ports = ports::read(Path::new("/sys"));
-            self.ports_read_at = Some(Instant::now());
-        }
+        self.ports.poll();
         let view = Host::of(&found);
         let (boot, wall) = (view.now, now());
         self.record_ends(&found, wall);
@@ -218,7 +210,7 @@ impl Watcher {
             view: self.last.clone(),
             totals: self.known.values().flat_map(KnownFile::totals).collect(),
             events: events.cloned().collect(),
-            ports: self.ports.clone(),
+            ports: self.ports.last().to_vec(),
         }
     }
 

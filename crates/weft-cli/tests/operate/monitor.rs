@@ -1,9 +1,9 @@
 //! `weft monitor`: agents, the collector, metrics.
 
-use std::fs::Permissions;
+use std::fs::{DirBuilder, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -194,8 +194,11 @@ fn orders_need_the_token_that_the_agent_was_given() {
 #[test]
 fn a_matrix_of_pings_needs_the_token_and_is_shown_beside_the_ports() {
     let folder = Folder::new("pings");
+    // No program has made it.
+    DirBuilder::new().mode(0o700).create(folder.path()).unwrap();
     let file = folder.path().join("token").to_str().unwrap().to_owned();
-    assert!(folder.weft(&["adm", "token", &file]).status.success());
+    let made = folder.weft(&["adm", "token", &file]);
+    assert!(made.status.success(), "{}", said(&made));
     let token = std::fs::read_to_string(&file).unwrap();
     let monitor = Monitor::serve(&folder, &["--token-file", &file]);
     let pair = r#"{"from":"10.0.0.1","from_tor":"","to":"10.0.0.2","to_tor":"","answered":9,"lost":1,"loss":0.1,
@@ -214,7 +217,10 @@ fn a_matrix_of_pings_needs_the_token_and_is_shown_beside_the_ports() {
     assert!(monitor.picture()["pings"].is_null());
     assert_eq!(post(&shown, &matrix), "200");
     assert_eq!(monitor.picture()["pings"]["pairs"][0]["to"], "10.0.0.2");
-    let metrics = monitor.get("/metrics");
+    let metrics = until("the counters of the ports", || {
+        let metrics = monitor.get("/metrics");
+        metrics.contains(r#"port="lo""#).then_some(metrics)
+    });
     for line in [
         r#"weft_ping_seconds{from="10.0.0.1",to="10.0.0.2",quantile="0.99"} 0.000004"#,
         r#"weft_ping_loss_ratios{from="10.0.0.1",to="10.0.0.2"} 0.1"#,
