@@ -171,9 +171,12 @@ pub enum ProtocolError {
     /// The owner passed in more of a stream than may be queued ([`Context::stream_wants_to_read`](crate::Context)).
     #[error("more came on the stream than may wait for its turn")]
     StreamOverrun,
-    /// It offers a new queue pair in place of one that works.
+    /// It offers a new queue pair on one that works.
     #[error("an offer of a queue pair in place of one that is not broken")]
     NotBroken,
+    /// It returned to RDMA without the retransmission of a large message whose READs were cancelled.
+    #[error("a way back to RDMA before a large message was retransmitted")]
+    NotRetransmitted,
     /// It switched to a stream that is not attached.
     #[error("a switch to a stream that was never attached")]
     NoStream,

@@ -21,7 +21,12 @@ mod field {
     );
     pub(super) const RESERVED_FLAGS: Field =
         Field::new("Reserved", 41, 23, "sent as zero, not read");
-    pub(super) const RESERVED_QP: Field = Field::new("Reserved", 64, 8, "sent as zero, not read");
+    pub(super) const ATTEMPT: Field = Field::new(
+        "Attempt",
+        64,
+        8,
+        "after RDMA broke: the number of the attempt to return to it, which the answer repeats; otherwise 0",
+    );
     pub(super) const QP: Field = Field::new("QP", 72, 24, "the sender's queue pair");
     pub(super) const RESERVED_PSN: Field = Field::new("Reserved", 96, 8, "sent as zero, not read");
     pub(super) const PSN: Field = Field::new("PSN", 104, 24, "the first PSN that the sender uses");
@@ -65,7 +70,7 @@ pub(crate) const SPEC: Header = Header {
         field::VERSION,
         field::SHARED,
         field::RESERVED_FLAGS,
-        field::RESERVED_QP,
+        field::ATTEMPT,
         field::QP,
         field::RESERVED_PSN,
         field::PSN,
@@ -104,6 +109,8 @@ pub struct ChannelOffer {
     pub longest: u32,
     /// The channel's name at its sender; a secret of the two ends.
     pub token: u64,
+    /// The number of the attempt to return to RDMA, which the answer repeats; 0 in the offers that begin a channel.
+    pub attempt: u8,
     /// `true` if the sender's channels share a receive queue, which may be empty.
     pub shared: bool,
 }
@@ -137,6 +144,7 @@ impl ChannelOffer {
             small: field::SMALL.read(&rows),
             longest: field::LONGEST.read(&rows),
             token: field::TOKEN.read_u64(&rows),
+            attempt: field::ATTEMPT.read_u8(&rows),
             shared: field::SHARED.read(&rows) == 1,
         })
     }
@@ -156,6 +164,7 @@ impl ChannelOffer {
         field::SMALL.write(&mut rows, self.small);
         field::LONGEST.write(&mut rows, self.longest);
         field::TOKEN.write_u64(&mut rows, self.token);
+        field::ATTEMPT.write(&mut rows, self.attempt);
         field::SHARED.write(&mut rows, u32::from(self.shared));
         let mut bytes = [0; Self::LEN];
         write_rows(&mut bytes, &rows);
@@ -185,6 +194,7 @@ mod tests {
                 small: rng.next_u32(),
                 longest: rng.next_u32(),
                 token: rng.next_u64(),
+                attempt: word[3],
                 shared: rng.chance(1, 2),
             };
             let bytes = offer.emit();

@@ -93,6 +93,7 @@ fn channel_offer() {
         small: 4096,
         longest: 64 << 20,
         token: 0x0123_4567_89ab_cdef,
+        attempt: 0,
         shared: false,
     };
     let bytes = golden("offer");

@@ -74,6 +74,7 @@ fn a_server_that_requires_encryption_keeps_no_stream() {
         small: 4096,
         longest: 1 << 20,
         token: 5,
+        attempt: 0,
         shared: false,
     };
     let answer = |kind: u8| {

@@ -6,7 +6,7 @@ use weft_wire::{FrameHeader, RemoteBody};
 
 use super::Channel;
 use crate::context::{Shared, WorkId};
-use crate::event::{CloseReason, Message};
+use crate::event::{CloseReason, Message, ProtocolError};
 use crate::memory::Block;
 use crate::verbs::{Slice, Verbs, Work};
 
@@ -90,14 +90,19 @@ impl Channel {
     fn deliver_fetched<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
         while let Some(at) = self.fetches.iter().position(|fetch| fetch.done == fetch.len()) {
             let fetch = self.fetches.remove(at).expect("found just now");
-            let Fetch { seq, header, announced_at, to, .. } = fetch;
-            let block = to.expect("it was read into");
-            let body = Slice { len: header.length, ..block.slice() };
-            let message = Message { call: header.call, block, body };
-            self.deliver(now, shared, &header, message);
-            self.amend_received_at(&header, announced_at);
-            self.finish_message(now, shared, seq);
+            self.deliver_body(now, shared, fetch);
         }
+    }
+
+    /// Delivers a message whose body has arrived.
+    fn deliver_body<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>, fetch: Fetch) {
+        let Fetch { seq, header, announced_at, to, .. } = fetch;
+        let block = to.expect("its body was read or copied into it");
+        let body = Slice { len: header.length, ..block.slice() };
+        let message = Message { call: header.call, block, body };
+        self.deliver(now, shared, &header, message);
+        self.amend_received_at(&header, announced_at);
+        self.finish_message(now, shared, seq);
     }
 
     /// Sets a request's arrival time to that of its announcement instead of its body.
@@ -111,33 +116,37 @@ impl Channel {
     /// Cancels READs after the queue pair failed: the bodies arrive on the stream.
     pub(super) fn cancel_reads<V: Verbs>(&mut self, shared: &mut Shared<V>) {
         self.reads.abandon(&mut shared.reads);
-        for fetch in &mut self.fetches {
-            // No more fragments are requested.
-            (fetch.requested, fetch.done) = (fetch.len(), 0);
-        }
+        self.cancelled.extend(self.fetches.drain(..));
     }
 
-    /// Completes a large message whose body arrived on the stream. Returns `false` if there is no memory for it yet.
+    /// Completes a large message whose body arrived on the stream; another frame was received before. Returns `false` if there
+    /// is no memory for it yet.
+    ///
+    /// # Errors
+    /// The body does not have the announced length.
     pub(super) fn complete_fetch<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         seq: u64,
         body: &[u8],
-    ) -> bool {
-        let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.seq == seq) else {
-            return true;
+    ) -> Result<bool, CloseReason> {
+        let Some(at) = self.cancelled.iter().position(|fetch| fetch.seq == seq) else {
+            return Ok(true);
         };
+        let fetch = &mut self.cancelled[at];
+        let (stated, got) = (fetch.len(), u32::try_from(body.len()).unwrap_or(u32::MAX));
+        if got != stated {
+            return Err(CloseReason::Protocol(ProtocolError::Length { stated, got }));
+        }
         if fetch.to.is_none() {
-            fetch.to = shared.memory.allocate(&mut shared.verbs, fetch.len()).ok();
+            fetch.to = shared.memory.allocate(&mut shared.verbs, stated).ok();
         }
-        let Some(to) = &fetch.to else { return false };
-        if body.len() == fetch.len() as usize {
-            let slice = Slice { len: fetch.len(), ..to.slice() };
-            shared.verbs.bytes_mut(slice).copy_from_slice(body);
-            (fetch.requested, fetch.done) = (fetch.len(), fetch.len());
-            self.deliver_fetched(now, shared);
-        }
-        true
+        let Some(to) = &fetch.to else { return Ok(false) };
+        let slice = Slice { len: stated, ..to.slice() };
+        shared.verbs.bytes_mut(slice).copy_from_slice(body);
+        let fetch = self.cancelled.remove(at).expect("found just now");
+        self.deliver_body(now, shared, fetch);
+        Ok(true)
     }
 }

@@ -105,6 +105,9 @@ pub(crate) struct Channel {
     pub(crate) known: u64,
     /// Large messages that are being read or wait for memory, in order of arrival.
     pub(crate) fetches: VecDeque<Fetch>,
+    /// Large messages whose READs were cancelled when the queue pair broke, in order of arrival: their bodies arrive on the
+    /// stream.
+    pub(crate) cancelled: VecDeque<Fetch>,
     /// READs in flight.
     pub(crate) reads: Posted,
     /// SENDs in flight.
@@ -164,6 +167,7 @@ impl Channel {
             starved_counted: 0,
             known: 0,
             fetches: VecDeque::new(),
+            cancelled: VecDeque::new(),
             reads: Posted::default(),
             sends: Posted::default(),
             unsignaled: 0,

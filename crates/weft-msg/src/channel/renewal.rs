@@ -8,7 +8,9 @@
 //! | on success: the switch → | receives on the new queue pair, ← its switch |
 //!
 //! No frame leaves on a new queue pair before the switch. If the test fails, its end discards the queue pair and tries again
-//! later. If the other end's new queue pair breaks, that end fails over again, because the peer may have switched.
+//! later. It numbers its attempts, and the answer repeats the number: an answer to an earlier offer may arrive after the next
+//! one, and belongs to another queue pair. If the other end's new queue pair breaks, that end fails over again, because the peer
+//! may have switched.
 
 use weft_units::{Duration, Instant};
 use weft_wire::{ChannelOffer, U24};
@@ -82,26 +84,22 @@ impl Channel {
         }
     }
 
-    /// Makes `qp` the new queue pair, with receive requests to be posted, and returns the offer for the peer.
-    pub(crate) fn adopt_qp(&mut self, qp: Qp) -> ChannelOffer {
+    /// Makes `qp` the new queue pair of this attempt, with receive requests to be posted, and changes the offer for the peer.
+    pub(crate) fn adopt_qp(&mut self, qp: Qp, attempt: u8) {
         self.qp = qp;
         let psn: u32 = self.offer.psn.into();
-        let next = U24::truncate(psn.wrapping_add(1 << 20 | 1));
-        self.offer = ChannelOffer { qp: U24::truncate(qp.0), psn: next, ..self.offer };
-        self.offer
+        let psn = U24::truncate(psn.wrapping_add(1 << 20 | 1));
+        self.offer = ChannelOffer { qp: U24::truncate(qp.0), psn, attempt, ..self.offer };
     }
 
-    /// Handles the peer's offer of a new queue pair.
+    /// Handles the peer's offer of a new queue pair. It is ignored if the queue pair is not broken.
     ///
     /// # Errors
-    /// The queue pair is not broken.
+    /// It is not a valid offer.
     pub(crate) fn handle_offer(&mut self, body: &[u8]) -> Result<(), CloseReason> {
-        if !self.stream.rdma_lost {
-            return Err(CloseReason::Protocol(ProtocolError::NotBroken));
-        }
         let offer = ChannelOffer::parse(body);
         let offer = offer.map_err(|error| CloseReason::Protocol(error.into()))?;
-        self.back.received = Some(offer);
+        self.back.received = Some(offer).filter(|_| self.stream.rdma_lost);
         Ok(())
     }
 
@@ -111,11 +109,18 @@ impl Channel {
     }
 
     /// Uses the new queue pair from now on.
-    pub(crate) fn return_to_rdma(&mut self, now: Instant) {
+    ///
+    /// # Errors
+    /// The peer must have retransmitted all large messages whose READs were cancelled, before its offer.
+    pub(crate) fn return_to_rdma(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if !self.cancelled.is_empty() {
+            return Err(CloseReason::Protocol(ProtocolError::NotRetransmitted));
+        }
         self.stream.rdma_lost = false;
         self.back.renewal = Renewal::Idle;
         self.back.due = None;
         self.back.returned_at = Some(now);
         self.probing = false;
+        Ok(())
     }
 }

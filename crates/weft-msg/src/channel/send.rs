@@ -88,8 +88,10 @@ impl Channel {
         }
         let switches = frame.kind == FrameKind::Switch;
         let seq = self.tx.seq();
-        self.put(now, shared, seq, &frame)?;
+        let put = self.put(now, shared, seq, &frame);
+        // A frame that the queue pair refuses is retransmitted on the stream.
         self.tx.push(frame);
+        put?;
         if switches {
             self.stream.sending = self.stream.sending.other();
             self.stats.switches += 1;

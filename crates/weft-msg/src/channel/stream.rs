@@ -237,7 +237,7 @@ impl Channel {
                 WindowError::OutOfSequence { got: word.seq, expected: low(expected) };
             let seq = seq.ok_or_else(|| CloseReason::Protocol(out_of_sequence.into()))?;
             self.handle_ack(now, shared, word)?;
-            return Ok(self.complete_fetch(now, shared, seq, body));
+            return self.complete_fetch(now, shared, seq, body);
         }
         let mut block = None;
         if header.kind == FrameKind::Small {
@@ -288,7 +288,7 @@ impl Channel {
     /// Switches the carrier of incoming frames.
     pub(super) fn peer_switched(&mut self, now: Instant) -> Result<(), CloseReason> {
         if self.back.renewal == Renewal::Ready {
-            self.return_to_rdma(now);
+            self.return_to_rdma(now)?;
         }
         if self.stream.rdma_lost {
             // The peer sent the switch before the queue pair broke; only the stream is left.
@@ -312,7 +312,8 @@ impl Channel {
         now: Instant,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
-        if self.stream.wanted == self.stream.sending || !self.may_send() || self.stream.rdma_lost {
+        let wanted = self.stream.attached && self.stream.wanted != self.stream.sending;
+        if !wanted || !self.may_send() || self.stream.rdma_lost {
             return Ok(());
         }
         self.send_control(now, shared, FrameKind::Switch)

@@ -55,6 +55,7 @@ impl<V: Verbs> Context<V> {
             small: config.small,
             longest: config.longest,
             token: 0,
+            attempt: 0,
             shared: config.srq > 0,
         };
         self.shared.stats.channels += 1;
@@ -220,7 +221,8 @@ impl<V: Verbs> Context<V> {
         let Shared { memory, reads, sends, .. } = &mut self.shared;
         channel.reads.abandon(reads);
         channel.sends.abandon(sends);
-        let fetched = channel.fetches.into_iter().filter_map(|fetch| fetch.to);
+        let fetches = channel.fetches.into_iter().chain(channel.cancelled);
+        let fetched = fetches.filter_map(|fetch| fetch.to);
         let early = channel.stream.early.drain(..).map(|(block, ..)| block);
         for block in channel.posted.into_iter().chain(fetched).chain(early) {
             memory.release(now, block);

@@ -187,6 +187,11 @@ impl<V: Verbs> Context<V> {
         self.channels[id].qp
     }
 
+    #[cfg(test)]
+    pub(crate) fn mapped_qps(&self) -> usize {
+        self.by_qp.len()
+    }
+
     /// Returns the current status of a channel.
     pub fn status(&self, id: ChannelId) -> Option<ChannelStatus> {
         let channel = self.channels.get(id)?;
@@ -201,7 +206,7 @@ impl<V: Verbs> Context<V> {
             in_flight: channel.tx.in_flight(),
             depth: channel.peer.depth,
             backlog: count(channel.backlog.len()),
-            fetching: count(channel.fetches.len()),
+            fetching: count(channel.fetches.len() + channel.cancelled.len()),
             pending_calls: count(channel.pending_calls.len()),
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
@@ -262,6 +267,9 @@ impl<V: Verbs> Context<V> {
     pub fn handle_stream_end(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         channel.stream.attached = false;
+        // A switch to it that has not begun is withdrawn.
+        channel.stream.wanted = channel.stream.sending;
+        channel.congestion.reset();
         if channel.stream.in_use() {
             self.fail(now, id, CloseReason::StreamBroken);
         }

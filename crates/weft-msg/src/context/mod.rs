@@ -201,7 +201,7 @@ impl<V: Verbs> Context<V> {
                 WorkId::Receive => return channel.received(now, shared, completion),
                 WorkId::SharedReceive => {}
                 WorkId::Read => channel.fragment_read(now, shared),
-                WorkId::Probe => channel.probe_completed(now, shared),
+                WorkId::Probe => channel.probe_completed(now, shared)?,
                 WorkId::LastAck => return Err(CloseReason::ByPeer),
                 WorkId::Send => {
                     let took = channel.sends.complete(&mut shared.sends, now, shared.poll_gap);
@@ -290,20 +290,26 @@ impl<V: Verbs> Context<V> {
 
     /// Services the touched channels: sends, acknowledges, reads.
     fn service_touched(&mut self, now: Instant) {
-        // Servicing one channel may touch it again after an error.
-        while let Some(id) = self.touched.pop() {
-            let Some(channel) = self.channels.get_mut(id) else { continue };
-            channel.touched = false;
-            self.shared.current = id;
-            if let Err(reason) = Self::serve(now, channel, &mut self.shared) {
-                self.fail(now, id, reason);
-                continue;
+        loop {
+            // Servicing one channel may touch it again after an error.
+            while let Some(id) = self.touched.pop() {
+                let Some(channel) = self.channels.get_mut(id) else { continue };
+                channel.touched = false;
+                self.shared.current = id;
+                if let Err(reason) = Self::serve(now, channel, &mut self.shared) {
+                    self.fail(now, id, reason);
+                    continue;
+                }
+                self.reschedule(id);
+                self.renew(now, id);
             }
-            self.reschedule(id);
-            self.renew(now, id);
+            self.send_waiting(now);
+            self.request_fragments(now);
+            // A channel that failed over there must be serviced too: no deadline leads to it.
+            if self.touched.is_empty() {
+                return;
+            }
         }
-        self.send_waiting(now);
-        self.request_fragments(now);
     }
 
     fn serve(

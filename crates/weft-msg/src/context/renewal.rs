@@ -35,8 +35,9 @@ impl<V: Verbs> Context<V> {
 
     /// Offers the peer a new queue pair.
     fn begin_renewal(&mut self, now: Instant, id: ChannelId) -> Result<(), CloseReason> {
+        let attempt = self.channels[id].offer.attempt.wrapping_add(1);
         // A device without room may have some at the next attempt.
-        if self.replace_qp(now, id).is_err() {
+        if self.replace_qp(now, id, attempt).is_err() {
             return Ok(());
         }
         self.set_renewal(id, Renewal::Offered);
@@ -50,7 +51,8 @@ impl<V: Verbs> Context<V> {
         id: ChannelId,
         peer: &ChannelOffer,
     ) -> Result<(), CloseReason> {
-        if self.channels[id].back.renewal != Renewal::Offered {
+        let channel = &self.channels[id];
+        if channel.back.renewal != Renewal::Offered || peer.attempt != channel.offer.attempt {
             // An answer to an offer that was withdrawn.
             return Ok(());
         }
@@ -74,7 +76,8 @@ impl<V: Verbs> Context<V> {
         id: ChannelId,
         peer: &ChannelOffer,
     ) -> Result<(), CloseReason> {
-        let connected = self.replace_qp(now, id).and_then(|()| self.connect_new_qp(now, id, peer));
+        let replaced = self.replace_qp(now, id, peer.attempt);
+        let connected = replaced.and_then(|()| self.connect_new_qp(now, id, peer));
         if connected.is_err() {
             // Without an answer the peer tries again later.
             self.discard_qp(now, id);
@@ -85,11 +88,12 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Gives the channel a new queue pair with receive requests, in place of one that was not used.
-    fn replace_qp(&mut self, now: Instant, id: ChannelId) -> Result<(), DeviceError> {
+    fn replace_qp(&mut self, now: Instant, id: ChannelId, attempt: u8) -> Result<(), DeviceError> {
         self.discard_qp(now, id);
         let qp = self.take_qp(now)?;
+        self.forget_qp(id, self.channels[id].qp);
         let channel = self.channels.get_mut(id).expect("the caller's");
-        channel.adopt_qp(qp);
+        channel.adopt_qp(qp, attempt);
         channel.back.renewal = Renewal::Offered;
         if channel.offer.shared {
             self.by_qp.insert(qp, id);
@@ -142,7 +146,11 @@ impl<V: Verbs> Context<V> {
             return Ok(());
         }
         self.shared.current = id;
-        let frame = self.shared.offer(&channel.offer).map_err(CloseReason::Device)?;
+        let Ok(frame) = self.shared.offer(&channel.offer) else {
+            // There may be memory at the next attempt.
+            self.discard_qp(now, id);
+            return Ok(());
+        };
         channel.launch(now, &mut self.shared, frame)
     }
 }
@@ -162,12 +170,20 @@ impl<V: Verbs> Shared<V> {
 
 impl Channel {
     /// Handles the successful end of a probe: of the test of a new queue pair, of a measurement, or of a silent peer.
-    pub(super) fn probe_completed<V: Verbs>(&mut self, now: Instant, shared: &Shared<V>) {
+    ///
+    /// # Errors
+    /// The errors of the return to RDMA.
+    pub(super) fn probe_completed<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &Shared<V>,
+    ) -> Result<(), CloseReason> {
         if self.back.renewal == Renewal::Testing {
-            self.return_to_rdma(now);
+            self.return_to_rdma(now)?;
             self.stream.wanted = shared.config.carrier;
         } else if !self.measured(now, shared.poll_gap, &shared.config) {
             self.probing = false;
         }
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use weft_units::{Duration, Seed};
 
 use super::network::{Network, config};
+use crate::verbs::Verbs;
 use crate::*;
 
 /// Numbered messages in both directions, some of them large, and the numbers received.
@@ -128,4 +129,50 @@ fn the_end_of_a_stream_in_use_ends_only_its_channel() {
     assert_eq!(network.closed(0, a), Some(CloseReason::StreamBroken));
     assert_eq!(network.closed(0, spare), None);
     network.check_no_leaks();
+}
+
+#[test]
+fn a_switch_to_a_stream_that_ended_is_withdrawn() {
+    let (mut network, traffic) = begin(0);
+    let [a, _] = traffic.ids;
+    let now = network.now;
+    let context = &mut network.hosts[0].context;
+    context.set("carrier", "tcp").unwrap();
+    context.handle_stream_end(now, a);
+    network.run_for(Duration::from_millis(5));
+    network.send(0, a, b"over RDMA");
+    network.run_until(|network| !network.take_messages(1).is_empty());
+    assert_eq!(network.hosts[0].context.status(a).unwrap().carrier, Carrier::Rdma);
+    network.check_no_leaks();
+}
+
+/// The device refuses the work of a channel that waited for a limit of the context.
+#[test]
+fn a_failure_of_work_that_waited_is_serviced_at_once() {
+    for (host, len) in [(0, 3000), (1, 10_000)] {
+        let config = Config { srq: 40, outstanding: 1, outstanding_min: 1, ..config() };
+        let mut network = Network::new(2, 1, &config);
+        let (a, b) = network.connect(0, 1);
+        network.attach((0, a), (1, b));
+        network.run_for(Duration::from_millis(2));
+        network.send(0, a, &alloc::vec![1; len]);
+        network.send(0, a, &alloc::vec![2; len]);
+        network.hosts[host].stuck = true;
+        network.run_for(Duration::from_micros(500));
+        let (now, id) = (network.now, [a, b][host]);
+        let context = &mut network.hosts[host].context;
+        let qp = context.qp_of(id);
+        context.ingest(now);
+        context.verbs_mut().reset_qp(now, qp).unwrap();
+        context.service(now);
+        assert_eq!(context.status(id).unwrap().carrier, Carrier::Stream, "host {host}");
+        assert_eq!(context.poll_pending_stream(), Some(id), "host {host}");
+        network.hosts[host].stuck = false;
+        let mut received = 0;
+        network.run_until(|network| {
+            received += network.take_messages(1).len();
+            received == 2
+        });
+        network.check_no_leaks();
+    }
 }

@@ -1,9 +1,10 @@
 //! A peer with correct verbs that violates every protocol above them.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use weft_units::{Duration, Seed};
-use weft_wire::{FrameHeader, FrameKind, RemoteBody, SequenceWord};
+use weft_wire::{ChannelOffer, FrameHeader, FrameKind, RemoteBody, SequenceWord, U24};
 
 use super::network::{Network, config};
 use crate::verbs::{Verbs, Work};
@@ -131,6 +132,141 @@ fn a_retransmission_of_a_frame_never_sent_ends_its_channel() {
         let reason = network.closed(1, b).expect("it ends").to_string();
         assert!(reason.contains("expected"), "{reason}");
     }
+}
+
+/// Carries the stream of host 0 to host 1, without the frame of this number, and the other way back whole.
+fn carry_without(network: &mut Network, ends: [ChannelId; 2], lost: u16, input: &mut Vec<u8>) {
+    let now = network.now;
+    let mut buffer = alloc::vec![0; 1 << 20];
+    let [one, other] = &mut network.hosts[..] else { unreachable!("a pair") };
+    let len = other.context.poll_stream(ends[1], &mut buffer);
+    if len > 0 {
+        one.context.handle_stream(now, ends[0], &buffer[..len]);
+    }
+    let len = one.context.poll_stream(ends[0], &mut buffer);
+    input.extend_from_slice(&buffer[..len]);
+    while let Some((prefix, rest)) = input.split_first_chunk::<8>() {
+        let number = |at: usize| u32::from_be_bytes(prefix[at..at + 4].try_into().unwrap());
+        // A mark has no frame.
+        let len = if number(0) == u32::MAX { 0 } else { number(0) as usize };
+        if rest.len() < len {
+            return;
+        }
+        let frame: Vec<u8> = input.drain(..8 + len).collect();
+        let seq = SequenceWord::from_immediate(u32::from_be_bytes(frame[4..8].try_into().unwrap()));
+        if len == 0 || seq.seq != lost {
+            other.context.handle_stream(now, ends[1], &frame);
+        }
+    }
+}
+
+#[test]
+fn a_large_message_that_is_not_retransmitted_ends_its_channel_at_the_way_back() {
+    // The first is being read when the queue pair breaks, the ninth waits. Either end may begin the way back.
+    let mut beginners = BTreeSet::new();
+    for (seed, lost) in (0..6).flat_map(|seed| [(seed, 1), (seed, 9)]) {
+        let config =
+            Config { depth: 16, rdma_retry: Duration::from_millis(5), reads: 8, ..config() };
+        let mut network = Network::new(2, seed, &config);
+        let (a, b) = network.connect(0, 1);
+        network.hosts[0].context.attach_stream(a);
+        network.hosts[1].context.attach_stream(b);
+        network.run_for(Duration::from_millis(2));
+        network.hosts[1].stuck = true;
+        for message in 1..10 {
+            network.send(0, a, &[message; 5000]);
+        }
+        network.run_for(Duration::from_millis(1));
+        network.no_rdma.insert(0);
+        network.hosts[1].stuck = false;
+        network.run_for(Duration::from_micros(1));
+        let token = |host: usize, id| network.hosts[host].context.peer_token(id);
+        beginners.insert(token(0, a) < token(1, b));
+        let status = |network: &Network, host: usize, id| network.hosts[host].context.status(id);
+        assert_eq!(status(&network, 1, b).unwrap().fetching, 9);
+        let mut input = Vec::new();
+        for _ in 0..20_000 {
+            network.run_for(Duration::from_micros(100));
+            carry_without(&mut network, [a, b], lost, &mut input);
+            let Some(one) = status(&network, 0, a) else { break };
+            let Some(other) = status(&network, 1, b) else { break };
+            if [one.carrier, other.carrier] == [Carrier::Stream; 2] {
+                network.no_rdma.clear();
+            } else if network.no_rdma.is_empty() && one.carrier == Carrier::Rdma {
+                let now = network.now;
+                _ = network.hosts[0].context.send(now, a, Payload::Copy(&[77; 5000]));
+            }
+        }
+        network.run_for(Duration::from_micros(1));
+        for (_, _, body) in network.take_messages(1) {
+            let is_defined = body[0] > 0 && body.iter().all(|&byte| byte == body[0]);
+            assert!(is_defined, "seed {seed}: undefined bytes");
+            assert_ne!(u16::from(body[0]), lost, "seed {seed}: it was lost");
+        }
+        let reason = network.closed(1, b).expect("it ends").to_string();
+        assert!(reason.contains("a way back to RDMA before"), "seed {seed}: {reason}");
+        let now = network.now;
+        network.hosts[1].context.shut_down(now);
+        assert_eq!(network.hosts[1].context.memory(), MemoryUse::default());
+    }
+    assert_eq!(beginners.len(), 2);
+}
+
+#[test]
+fn a_retransmission_of_another_length_than_announced_ends_its_channel() {
+    let (mut network, a, b) = Network::pair(&config());
+    network.run_for(Duration::from_millis(1));
+    let mut remote = [0; RemoteBody::LEN];
+    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
+    let announcement = frame(FrameKind::Large, 50_000, &remote);
+    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &announcement);
+    network.run_until(|network| network.hosts[1].context.status(b).unwrap().fetching == 1);
+    let now = network.now;
+    let context = &mut network.hosts[1].context;
+    context.attach_stream(b);
+    context.handle_stream(now, b, &[0xff; 8]);
+    let small = frame(FrameKind::Small, 3, b"abc");
+    context.handle_stream(now, b, &streamed(SequenceWord { seq: 1, ack: 0 }, &small));
+    network.run_for(Duration::from_micros(1));
+    let reason = network.closed(1, b).expect("it ends").to_string();
+    assert!(reason.contains("says 50000 bytes and has 3"), "{reason}");
+    assert_eq!(network.hosts[1].context.memory().used, 0);
+}
+
+#[test]
+fn an_offer_on_the_stream_while_rdma_works_is_ignored() {
+    let (mut network, a, b) = Network::pair(&config());
+    network.run_for(Duration::from_millis(1));
+    network.hosts[1].context.attach_stream(b);
+    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &frame(FrameKind::Switch, 0, b""));
+    network.run_until(|network| {
+        network.hosts[1].context.status(b).unwrap().carrier == Carrier::Stream
+    });
+    let offer = ChannelOffer {
+        qp: U24::truncate(1),
+        psn: U24::truncate(1),
+        gid: core::net::Ipv6Addr::LOCALHOST,
+        depth: 8,
+        ack_frames: 4,
+        small: 4096,
+        longest: 1 << 20,
+        token: 1,
+        attempt: 1,
+        shared: false,
+    };
+    let frames = [
+        frame(FrameKind::Offer, u32::try_from(ChannelOffer::LEN).unwrap(), &offer.emit()),
+        frame(FrameKind::Small, 3, b"abc"),
+    ];
+    for (frame, seq) in frames.iter().zip(2..) {
+        let now = network.now;
+        let bytes = streamed(SequenceWord { seq, ack: 0 }, frame);
+        network.hosts[1].context.handle_stream(now, b, &bytes);
+    }
+    network.run_for(Duration::from_micros(1));
+    assert_eq!(network.closed(1, b), None);
+    assert_eq!(network.take_messages(1).len(), 1);
+    assert_eq!(network.hosts[1].context.stats().qps_created, 1);
 }
 
 #[test]

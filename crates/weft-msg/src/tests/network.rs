@@ -1,6 +1,6 @@
 //! Hosts with one context each, and the network and streams between them.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -37,6 +37,10 @@ pub(super) struct Network {
     pub(super) delay: Duration,
     /// Hosts whose packets are lost, while their streams are not.
     pub(super) no_rdma: BTreeSet<usize>,
+    /// The delay of bytes on streams.
+    pub(super) stream_delay: Duration,
+    /// Bytes on streams, with the time and the end of their arrival.
+    on_streams: VecDeque<(Instant, (usize, ChannelId), Vec<u8>)>,
     wire: BTreeMap<(Instant, u64), OnWire>,
     /// Streams: the other end of each end.
     streams: BTreeMap<(usize, ChannelId), (usize, ChannelId)>,
@@ -82,6 +86,8 @@ impl Network {
             loss: 0,
             delay: Duration::from_micros(5),
             no_rdma: BTreeSet::new(),
+            stream_delay: Duration::ZERO,
+            on_streams: VecDeque::new(),
             wire: BTreeMap::new(),
             streams: BTreeMap::new(),
             sequence: 0,
@@ -134,8 +140,19 @@ impl Network {
                 if len == 0 {
                     break;
                 }
-                self.hosts[to].context.handle_stream(self.now, other, &buffer[..len]);
+                let at = self.now + self.stream_delay;
+                self.on_streams.push_back((at, (to, other), buffer[..len].to_vec()));
+                self.deliver_streams();
             }
+        }
+        self.deliver_streams();
+    }
+
+    fn deliver_streams(&mut self) {
+        while let Some((_, (to, channel), bytes)) =
+            self.on_streams.pop_front_if(|(at, ..)| *at <= self.now)
+        {
+            self.hosts[to].context.handle_stream(self.now, channel, &bytes);
         }
     }
 
@@ -181,7 +198,8 @@ impl Network {
             let owner = host.context.poll_timeout().filter(|_| !host.stuck && !host.dead);
             [owner, host.context.verbs().poll_timeout()]
         });
-        let next = deadlines.flatten().chain(arrival).min();
+        let on_streams = self.on_streams.front().map(|(at, ..)| *at);
+        let next = deadlines.flatten().chain(arrival).chain(on_streams).min();
         let Some(next) = next.filter(|&at| at <= until) else { return false };
         self.now = self.now.max(next);
         while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {

@@ -1,5 +1,7 @@
 //! The way back to RDMA, after a queue pair broke and after congestion, and the carrier that an operator chooses.
 
+use alloc::vec::Vec;
+
 use weft_units::{Duration, Rng, Seed};
 
 use super::network::{Network, config};
@@ -73,6 +75,9 @@ fn broken_queue_pairs_come_back_and_nothing_is_lost_repeated_or_reordered() {
             // A queue pair breaks 50 ms after its network.
             network.run_for(Duration::from_micros(1 << rng.below(17)));
             counters.take(&mut network, seed);
+            for host in &network.hosts {
+                assert!(host.context.mapped_qps() <= 1, "seed {seed}: of one channel");
+            }
         }
         network.no_rdma.clear();
         network.run_until(|network| {
@@ -88,6 +93,83 @@ fn broken_queue_pairs_come_back_and_nothing_is_lost_repeated_or_reordered() {
         network.run_until(|network| {
             counters.take(network, seed);
             counters.complete()
+        });
+        network.check_no_leaks();
+    }
+}
+
+/// Breaks RDMA until both ends are on the stream.
+fn break_rdma(network: &mut Network, counters: &mut Counters, seed: u64) {
+    let mut rng = Seed(seed).child("break", 0).rng();
+    network.no_rdma.insert(0);
+    for host in 0..2 {
+        while counters.sent[host] == 0 {
+            counters.send(network, &mut rng);
+        }
+    }
+    network.run_until(|network| counters.carriers(network) == [Carrier::Stream; 2]);
+    network.no_rdma.clear();
+}
+
+#[test]
+fn answers_that_are_slower_than_the_next_offer_are_ignored() {
+    for seed in 0..20 {
+        let retry = Duration::from_millis(5);
+        let (mut network, mut counters) =
+            with_stream(seed, &Config { rdma_retry: retry, ..config() });
+        // There and back takes longer than the times until the second and the third attempt.
+        network.stream_delay = Duration::from_millis(12);
+        break_rdma(&mut network, &mut counters, seed);
+        network.run_until(|network| {
+            counters.take(network, seed);
+            counters.carriers(network) == [Carrier::Rdma; 2]
+        });
+        let mut rng = Seed(seed).child("slow answers", 0).rng();
+        for _ in 0..100 {
+            counters.send(&mut network, &mut rng);
+            network.run_for(Duration::from_millis(3));
+            counters.take(&mut network, seed);
+        }
+        network.run_until(|network| {
+            counters.take(network, seed);
+            counters.complete()
+        });
+        assert_eq!(counters.carriers(&network), [Carrier::Rdma; 2], "seed {seed}");
+        let switches = |host: usize| {
+            network.hosts[host].context.status(counters.ids[host]).unwrap().stats.switches
+        };
+        assert_eq!([switches(0), switches(1)], [2; 2], "seed {seed}: there and back once");
+        network.check_no_leaks();
+    }
+}
+
+#[test]
+fn without_memory_for_an_offer_the_channel_stays_on_its_stream() {
+    for (seed, host) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        let config = Config {
+            srq: 40,
+            rdma_retry: Duration::from_millis(50),
+            memory_limit: 1 << 20,
+            memory_region: 64 << 10,
+            ..config()
+        };
+        let (mut network, mut counters) = with_stream(seed, &config);
+        break_rdma(&mut network, &mut counters, seed);
+        // Until all messages are acknowledged, so that none returns memory later.
+        network.run_for(Duration::from_millis(20));
+        counters.take(&mut network, seed);
+        assert!(counters.complete());
+        let context = &mut network.hosts[host].context;
+        let blocks: Vec<_> = core::iter::from_fn(|| context.allocate(1).ok()).collect();
+        assert!(!blocks.is_empty());
+        network.run_for(Duration::from_millis(400));
+        counters.take(&mut network, seed);
+        assert_eq!(counters.carriers(&network), [Carrier::Stream; 2], "seed {seed}");
+        let now = network.now;
+        blocks.into_iter().for_each(|block| network.hosts[host].context.free(now, block));
+        network.run_until(|network| {
+            counters.take(network, seed);
+            counters.carriers(network) == [Carrier::Rdma; 2] && counters.complete()
         });
         network.check_no_leaks();
     }
