@@ -226,8 +226,10 @@ impl FlowLimit {
             // Half more, because a round trip is longer where a connection of the transport starts slowly.
             (true, _) => product.max(before).saturating_mul(3) / 2 + longest,
             (false, true) => product.saturating_mul(2),
-            // Less than one request more would change nothing.
-            (false, false) => product.saturating_add(longest.max(product / 4)),
+            // Less than one request more admits none, and shows the same product again: then N grows slowly towards it.
+            (false, false) => (self.limit.saturating_add(longest / 8))
+                .min(product.saturating_add(longest))
+                .max(product.saturating_add(product / 4)),
         };
         self.limit = self.bounds.clamp(target.max(longest));
         if self.rounds.is_multiple_of(DRAIN_EVERY) {
