@@ -23,6 +23,7 @@ pub use labels::PacketLabels;
 use open::{open_device, query_device};
 use regions::Regions;
 use source_ports::SourcePorts;
+use work::Retries;
 
 /// The device and its settings.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,7 @@ pub struct IbVerbs {
     gid: Ipv6Addr,
     gid_index: u8,
     mtu: u32,
+    retries: Retries,
     labels: Labels,
     source_ports: Option<SourcePorts>,
     pages: Pages,
@@ -83,6 +85,7 @@ impl IbVerbs {
             gid: Ipv6Addr::UNSPECIFIED,
             gid_index: 0,
             mtu: 0,
+            retries: Retries::NIC,
             labels: wanted.for_port(gids::is_ethernet(&name, PORT)),
             source_ports: None,
             pages: options.pages,
@@ -100,6 +103,7 @@ impl IbVerbs {
         let pd = unsafe { (this.verbs.ibv_alloc_pd)(context) };
         this.pd = check_pointer("ibv_alloc_pd", pd)?;
         let device = query_device(&this.verbs, context)?;
+        this.retries = Retries::of(&device);
         let max_entries = u64::try_from(device.max_cqe).unwrap_or(0);
         this.completions.open(&this.verbs, completions, max_entries)?;
         Ok(this)

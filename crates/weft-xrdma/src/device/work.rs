@@ -18,6 +18,31 @@ use crate::library::check_pointer;
 use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
+/// The retransmissions after which a queue pair reports that its peer is unreachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retries {
+    /// The time until the first, 4.096 us x 2^`timeout`.
+    timeout: u8,
+    count: u8,
+}
+
+impl Retries {
+    /// 67 ms at least: NICs wait up to four times as long.
+    pub(super) const NIC: Self = Self { timeout: 14, count: 7 };
+
+    /// On the kernel's rxe a count of 7 has no end. It waits for the exact time, 268 ms, and the peer's processor answers: 67
+    /// ms would end channels to a busy host.
+    const RXE: Self = Self { timeout: 16, count: 6 };
+
+    /// The vendor of rxe (`RXE_VENDOR_ID`).
+    const RXE_VENDOR: u32 = 0xff_ffff;
+
+    /// Returns those for a device.
+    pub(super) const fn of(device: &ibv_device_attr) -> Self {
+        if device.vendor_id == Self::RXE_VENDOR { Self::RXE } else { Self::NIC }
+    }
+}
+
 impl IbVerbs {
     /// Changes a queue pair's attributes that `mask` selects.
     fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), DeviceError> {
@@ -160,8 +185,8 @@ impl DeviceVerbs for IbVerbs {
         let mut to = ibv_qp_attr {
             qp_state: qp_state::RTS,
             sq_psn: psn,
-            timeout: 14,
-            retry_cnt: 7,
+            timeout: self.retries.timeout,
+            retry_cnt: self.retries.count,
             rnr_retry: rnr_retry(peer),
             max_rd_atomic: 16,
             ..ibv_qp_attr::default()
@@ -342,4 +367,18 @@ fn status(number: u32) -> Status {
         Fatal,
     ];
     all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_end_on_rxe_too() {
+        // SAFETY: a device's attributes are numbers, of which zero is one.
+        let mut device: ibv_device_attr = unsafe { core::mem::zeroed() };
+        assert_eq!(Retries::of(&device), Retries::NIC);
+        device.vendor_id = Retries::RXE_VENDOR;
+        assert!(Retries::of(&device).count < 7);
+    }
 }
