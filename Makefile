@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs doors figures performance book fuzz lint audit sbom dist wheel clusters torch nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors rxe figures performance book fuzz lint audit sbom dist wheel clusters torch nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ doors: ## Stock wheels of NIXL and Mooncake over Weft: bytes, loss, a path's dea
 	$(CARGO) xtask verbs
 	scripts/doors.py test
 	scripts/doors.py bench
+
+rxe: ## X-RDMA on the kernel's rxe: two guests in QEMU with the stock libibverbs, the labels on the wire (a minute)
+	@scripts/setup.sh build rxe
+	$(CARGO) test --package weft-xrdma --test limits -- --ignored --exact rxe::channels_between_two_guests_on_rxe_keep_every_promise
 
 figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
 	@scripts/setup.sh build lab verbs rivals

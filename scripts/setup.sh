@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -134,6 +134,31 @@ want_tenants() {
     want_absent "tests with virtual machines and DPDK"
 }
 
+# Guests with the kernel's RoCE device, which this machine's kernel need not have: a kernel to boot, and libibverbs' driver.
+want_rxe() {
+    find_absent qemu-system-x86_64:qemu-system-x86 busybox:busybox-static rdma:iproute2
+    [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || absent+=(ibverbs-providers)
+    want_absent "two guests on rxe"
+    local folder=${CARGO_TARGET_DIR:-target}/rxe package
+    compgen -G "$folder/boot/vmlinuz-*" >/dev/null && return 0
+    if ! have apt-get; then
+        say "packages are missing (two guests on rxe): this system has no apt-get to download Debian's kernel with"
+        return 0
+    fi
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p')
+    say "unpacking ${package:-linux-image-amd64} in $folder"
+    mkdir -p "$folder"
+    # It is not installed: this machine does not boot it.
+    if ! (cd "$folder" && apt-get download "$package" >download.log 2>&1 && dpkg-deb --fsys-tarfile ./*.deb |
+        tar -x --wildcards './boot/vmlinuz-*' '*/infiniband/core/*' '*/infiniband/sw/*' '*/kernel/drivers/virtio/*' \
+            '*/virtio_net.ko' '*/net_failover.ko' '*/failover.ko' '*/udp_tunnel.ko' '*/ip6_udp_tunnel.ko' \
+            '*/crc32_generic.ko'); then
+        say "warning: apt-get could not download it; two guests on rxe go untested"
+        rm -rf "$folder"/boot
+    fi
+    rm -f "$folder"/*.deb
+}
+
 # What the overlay is measured with, and against.
 want_rivals() {
     find_absent redis-server redis-benchmark:redis-tools mptcpize nginx:nginx-light ab:apache2-utils \
@@ -242,6 +267,7 @@ for group in "$@"; do
     bindings) want_bindings ;;
     monitor) want_monitor ;;
     tenants) want_tenants ;;
+    rxe) want_rxe ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
     stock-torch) want_stock_torch ;;
@@ -251,6 +277,6 @@ for group in "$@"; do
     sbom) want_sbom ;;
     dist) want_dist ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
     esac
 done

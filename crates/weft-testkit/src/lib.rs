@@ -16,6 +16,7 @@
 #[cfg(feature = "certificates")]
 mod certificates;
 mod figure_rows;
+mod initramfs;
 mod nccl_library;
 mod openmetrics;
 mod pause;
@@ -28,6 +29,7 @@ mod xtask;
 #[cfg(feature = "certificates")]
 pub use certificates::{Authority, Issued, Validity};
 pub use figure_rows::{ROWS, figure_row};
+pub use initramfs::{Files, Kernel, installed};
 pub use nccl_library::link_nccl;
 pub use openmetrics::samples;
 pub use pause::pause;

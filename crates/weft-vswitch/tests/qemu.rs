@@ -2,8 +2,6 @@
 //! Needs root, QEMU, busybox and a kernel to boot; without them the test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
-#[path = "../../weft-ports/tests/programs/initramfs.rs"]
-mod initramfs;
 #[path = "../../weft-ports/tests/programs/machine.rs"]
 mod machine;
 
@@ -14,6 +12,7 @@ use std::path::PathBuf;
 
 use machine::{Guest, accept, parts};
 use weft_lab::{Direction, Impairment};
+use weft_testkit::Files;
 use weft_trial::{Trial, TrialConfig};
 use weft_units::Seed;
 use weft_vswitch::config::VhostUser;
@@ -75,7 +74,7 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
         return;
     }
     let [socket, initramfs] = ["socket", "initramfs"].map(Scratch::new);
-    fs::write(&initramfs.0, kernel.initramfs(&busybox, SCRIPT)).unwrap();
+    fs::write(&initramfs.0, kernel.initramfs(&busybox, &[], &Files::default(), SCRIPT)).unwrap();
     let trial = trial(&socket);
     let mut rng = Seed(4).rng();
     let file: Vec<u8> = (0..1 << 17).flat_map(|_| rng.next_u64().to_le_bytes()).collect();

@@ -121,6 +121,7 @@ functions! {
     ibv_get_device_name: unsafe extern "C" fn(*mut ibv_device) -> *const c_char;
     ibv_open_device: unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context;
     ibv_close_device: unsafe extern "C" fn(*mut ibv_context) -> c_int;
+    ibv_query_device: unsafe extern "C" fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     ibv_query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
     ibv_query_gid: unsafe extern "C" fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
     ibv_alloc_pd: unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd;

@@ -129,6 +129,8 @@ pub(crate) struct Channel {
     /// The last time at which the peer acknowledged a frame or the window was not full.
     pub(crate) last_progress: Instant,
     pub(crate) probing: bool,
+    /// The time of the last probe.
+    pub(crate) probed_at: Instant,
     /// The time since which a frame waits to be acknowledged.
     pub(crate) ack_owed_since: Option<Instant>,
     /// `true` if a NOP arrived: the ACK is due now.
@@ -181,6 +183,7 @@ impl Channel {
             last_received: now,
             last_progress: now,
             probing: false,
+            probed_at: now,
             ack_owed_since: None,
             ack_now: false,
             timer: None,
@@ -213,7 +216,7 @@ impl Channel {
         let probe = match (self.probing, on_stream) {
             _ if self.state == State::Offered => None,
             (false, _) => Some(self.last_received + config.keepalive),
-            (true, true) => Some(self.last_received + config.keepalive * 2),
+            (true, true) => Some(self.probed_at + config.keepalive),
             // The device reports the result of a probe.
             (true, false) => None,
         };

@@ -221,7 +221,7 @@ impl Channel {
         if !silent || self.probing || self.state == State::Offered {
             return Ok(());
         }
-        self.probing = true;
+        (self.probing, self.probed_at) = (true, now);
         self.stats.probes += 1;
         if self.stream.sending == Carrier::Stream {
             self.send_control(now, shared, FrameKind::Nop)?;

@@ -319,12 +319,12 @@ impl Channel {
         self.send_control(now, shared, FrameKind::Switch)
     }
 
-    /// Returns `true` if the peer did not answer on the stream for twice the keepalive time.
+    /// Returns `true` if the peer did not answer a probe on the stream for the keepalive time. The silence before the
+    /// probe does not count: the device's retries take long, and the owner may have polled late.
     pub(crate) fn stream_silent(&self, now: Instant, config: &Config) -> bool {
-        let timeout = config.keepalive * 2;
         self.probing
             && self.stream.sending == Carrier::Stream
-            && self.last_received + timeout <= now
+            && self.probed_at + config.keepalive <= now
     }
 
     /// Fails over to the stream after the queue pair broke, starting with the first unacknowledged frame.

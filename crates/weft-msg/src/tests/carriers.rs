@@ -109,6 +109,24 @@ fn a_broken_queue_pair_fails_over_to_the_stream() {
     }
 }
 
+/// The device reports an unreachable peer later than twice the keepalive time, and an owner may poll as late.
+#[test]
+fn a_stream_is_not_silent_before_its_first_probe() {
+    let (mut network, traffic) = begin(0);
+    for carrier in [Carrier::Rdma, Carrier::Stream] {
+        if carrier == Carrier::Rdma {
+            network.no_rdma.extend([0, 1]);
+        }
+        network.now += config().keepalive * 10;
+        network.run_for(config().keepalive * 3);
+        for (host, id) in traffic.ids.into_iter().enumerate() {
+            assert_eq!(network.closed(host, id), None, "host {host}, on {carrier:?}");
+            let status = network.hosts[host].context.status(id).unwrap();
+            assert_eq!(status.carrier, Carrier::Stream);
+        }
+    }
+}
+
 #[test]
 fn a_channel_without_stream_does_not_switch() {
     let (mut network, a, _) = Network::pair(&config());

@@ -10,7 +10,6 @@ use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
 use crate::common::network::{noise, with_network};
 use crate::common::wire::Impairments;
-use crate::machine::program;
 use crate::tap;
 
 /// A running testpmd, which is killed when this is dropped.
@@ -73,7 +72,7 @@ fn echo_all(space: &Namespace, count: usize) {
 #[test]
 fn dpdk_receives_and_sends_every_packet_whole_over_a_lossy_network() {
     const TEST: &str = "DPDK's virtio-user";
-    let Some(testpmd) = program("dpdk-testpmd") else {
+    let Some(testpmd) = weft_testkit::installed("dpdk-testpmd") else {
         return weft_testkit::skip(TEST, "no dpdk-testpmd (apt-get install dpdk-dev)");
     };
     if weft_testkit::lab_is_missing(TEST, &[]) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::initramfs::Kernel;
+use weft_testkit::{Kernel, installed};
 
 /// A running QEMU, which is killed when this is dropped.
 pub(crate) struct Guest(Child);
@@ -79,15 +79,9 @@ pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Returns the path of a program, if it is installed.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
-    folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.is_file())
-}
-
 /// Returns QEMU, busybox and a kernel to boot, or an error with the missing packages.
 pub(crate) fn parts() -> Result<(PathBuf, PathBuf, Kernel), String> {
-    let found = (program("qemu-system-x86_64"), program("busybox"), Kernel::find());
+    let found = (installed("qemu-system-x86_64"), installed("busybox"), Kernel::find());
     let (Some(qemu), Some(busybox), Some(kernel)) = found else {
         let packages = "apt-get install qemu-system-x86 linux-image-cloud-amd64 busybox-static";
         return Err(format!("no QEMU, kernel or busybox ({packages})"));

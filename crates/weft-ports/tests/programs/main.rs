@@ -5,7 +5,6 @@
 mod common;
 
 mod dpdk;
-mod initramfs;
 mod machine;
 mod qemu;
 

@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_ports::{Port, VhostConfig, VhostPort};
+use weft_testkit::Files;
 
 use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
@@ -52,7 +53,7 @@ fn a_linux_guest_receives_and_sends_a_file_whole_over_a_lossy_network_and_an_upg
     let mut port = VhostPort::open(&config).unwrap();
     // A temporary file, removed at the end of the test like sockets.
     let initramfs = Socket::new("initramfs");
-    fs::write(&initramfs.0, kernel.initramfs(&busybox, SCRIPT)).unwrap();
+    fs::write(&initramfs.0, kernel.initramfs(&busybox, &[], &Files::default(), SCRIPT)).unwrap();
     let file = noise(6 << 20);
     let listen = |port| space.enter(|| TcpListener::bind(format!("10.77.4.1:{port}")).unwrap());
     let [http, upload] = [8_000, 8_001].map(listen);

@@ -47,6 +47,20 @@ pub(super) fn open_device(
         opened
     }
 }
+
+/// Returns the device's attributes.
+pub(super) fn query_device(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+) -> Result<ibv_device_attr, VerbsLibraryError> {
+    // SAFETY: a device's attributes are numbers, of which zero is one.
+    let mut device: ibv_device_attr = unsafe { core::mem::zeroed() };
+    // SAFETY: the context is open and `device` has room.
+    let result = unsafe { (verbs.ibv_query_device)(context, &raw mut device) };
+    check_result("ibv_query_device", result)?;
+    Ok(device)
+}
+
 impl IbVerbs {
     /// Selects the row of the port's GID table that has the wanted address; see [`choose`] for the order.
     ///
@@ -63,7 +77,8 @@ impl IbVerbs {
         let result = unsafe { (self.verbs.ibv_query_port)(self.context, PORT, &raw mut port) };
         check_result("ibv_query_port", result)?;
         self.mtu = port.active_mtu;
-        let rows = (0..port.gid_tbl_len).filter_map(|row| {
+        // A queue pair names its row in a byte, and rxe's table has 1024.
+        let rows = (0..port.gid_tbl_len.min(1 << u8::BITS)).filter_map(|row| {
             let mut gid = ibv_gid::default();
             // SAFETY: likewise.
             let result =

@@ -18,6 +18,31 @@ use crate::library::check_pointer;
 use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
+/// The retransmissions after which a queue pair reports that its peer is unreachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retries {
+    /// The time until the first, 4.096 us x 2^`timeout`.
+    timeout: u8,
+    count: u8,
+}
+
+impl Retries {
+    /// 67 ms at least: NICs wait up to four times as long.
+    pub(super) const NIC: Self = Self { timeout: 14, count: 7 };
+
+    /// On the kernel's rxe a count of 7 has no end. It waits for the exact time, 268 ms, and the peer's processor answers: 67
+    /// ms would end channels to a busy host.
+    const RXE: Self = Self { timeout: 16, count: 6 };
+
+    /// The vendor of rxe (`RXE_VENDOR_ID`).
+    const RXE_VENDOR: u32 = 0xff_ffff;
+
+    /// Returns those for a device.
+    pub(super) const fn of(device: &ibv_device_attr) -> Self {
+        if device.vendor_id == Self::RXE_VENDOR { Self::RXE } else { Self::NIC }
+    }
+}
+
 impl IbVerbs {
     /// Changes a queue pair's attributes that `mask` selects.
     fn modify(
@@ -35,14 +60,6 @@ impl IbVerbs {
         }
     }
 
-    /// Discards the completions of a queue pair that the next polls would return: they must not reach its next user.
-    fn discard_completions(&mut self, qp: Qp) {
-        let batch = self.batch[self.next..self.filled].iter();
-        let kept: Vec<_> = batch.filter(|completion| completion.qp_num != qp.0).copied().collect();
-        self.batch[..kept.len()].copy_from_slice(&kept);
-        (self.next, self.filled) = (0, kept.len());
-    }
-
     /// Moves a queue pair from RESET to INIT.
     fn initialise(&mut self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
         use qp_attr_mask::{ACCESS_FLAGS, PKEY_INDEX, PORT as PORT_NUM, STATE};
@@ -55,27 +72,9 @@ impl IbVerbs {
         self.modify(qp, &mut to, STATE | PKEY_INDEX | PORT_NUM | ACCESS_FLAGS)
     }
 
-    /// Resizes the completion queue for the completions of all queue pairs and one more: an overflow would lose the
-    /// queue and all its queue pairs.
-    fn grow_cq(&mut self, sizes: QpSizes) -> Result<(), DeviceError> {
-        let each = u64::from(sizes.send) + u64::from(sizes.receive);
-        let wanted = each * (self.qps.len() as u64 + 1);
-        if wanted <= self.cq_entries {
-            return Ok(());
-        }
-        let count = cq_entries(wanted);
-        let entries = c_int::try_from(count).unwrap_or(c_int::MAX);
-        // SAFETY: the queue is this device's.
-        match unsafe { (self.verbs.ibv_resize_cq)(self.cq, entries) } {
-            0 => self.cq_entries = count,
-            code => return Err(refused("making room for completions", code)),
-        }
-        Ok(())
-    }
-
     /// Returns the object of a queue pair.
     fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
-        self.qps.get(&qp.0).copied().ok_or(DeviceError {
+        self.qps.get(&qp.0).map(|(qp, _)| *qp).ok_or(DeviceError {
             doing: "using a queue pair",
             why: "it is gone",
             code: 0,
@@ -123,11 +122,11 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
-        self.grow_cq(sizes)?;
+        let (cq, reserved) = self.completions.reserve(&self.verbs, sizes)?;
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
-            send_cq: self.cq,
-            recv_cq: self.cq,
+            send_cq: cq,
+            recv_cq: cq,
             srq: if sizes.shared { self.srq } else { ptr::null_mut() },
             cap: ibv_qp_cap {
                 max_send_wr: sizes.send,
@@ -143,11 +142,14 @@ impl DeviceVerbs for IbVerbs {
         // SAFETY: domain and queue are this device's.
         let create = || unsafe { create(pd, &raw mut init) };
         let qp = self.segments.time("ibv_create_qp", create);
-        let qp =
-            check_pointer("ibv_create_qp", qp).map_err(|_| refused("making a queue pair", -1))?;
+        let qp = check_pointer("ibv_create_qp", qp).map_err(|_| {
+            let error = refused("making a queue pair", -1);
+            self.completions.release(reserved);
+            error
+        })?;
         // SAFETY: it was made just now.
         let number = unsafe { (*qp).qp_num };
-        self.qps.insert(number, qp);
+        self.qps.insert(number, (qp, reserved));
         if let Err(error) = self.initialise(qp) {
             self.destroy_qp(now, Qp(number));
             return Err(error);
@@ -193,8 +195,8 @@ impl DeviceVerbs for IbVerbs {
         let mut to = ibv_qp_attr {
             qp_state: qp_state::RTS,
             sq_psn: psn,
-            timeout: 14,
-            retry_cnt: 7,
+            timeout: self.retries.timeout,
+            retry_cnt: self.retries.count,
             rnr_retry: rnr_retry(peer),
             max_rd_atomic: 16,
             ..ibv_qp_attr::default()
@@ -208,19 +210,22 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), DeviceError> {
-        self.discard_completions(qp);
-        let qp = self.qp(qp)?;
+        let object = self.qp(qp)?;
         let mut to = ibv_qp_attr { qp_state: qp_state::RESET, ..ibv_qp_attr::default() };
-        self.modify(qp, &mut to, qp_attr_mask::STATE)?;
-        self.initialise(qp)
+        self.modify(object, &mut to, qp_attr_mask::STATE)?;
+        if let Some(&(_, reserved)) = self.qps.get(&qp.0) {
+            self.completions.discard(qp.0, reserved);
+        }
+        self.initialise(object)
     }
 
     fn destroy_qp(&mut self, _: Instant, qp: Qp) {
-        self.discard_completions(qp);
-        if let Some(qp) = self.qps.remove(&qp.0) {
+        if let Some((object, reserved)) = self.qps.remove(&qp.0) {
             let destroy = self.verbs.ibv_destroy_qp;
             // SAFETY: it is this device's, and nothing else uses it.
-            self.segments.time("ibv_destroy_qp", || unsafe { destroy(qp) });
+            self.segments.time("ibv_destroy_qp", || unsafe { destroy(object) });
+            self.completions.discard(qp.0, reserved);
+            self.completions.release(reserved);
         }
     }
 
@@ -320,11 +325,7 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        if self.next == self.filled && !self.take_batch() {
-            return None;
-        }
-        let wc = self.batch[..self.filled].get(self.next)?;
-        self.next += 1;
+        let wc = self.completions.poll()?;
         let status = status(wc.status);
         let has_immediate = wc.wc_flags & wc_flag::WITH_IMM != 0;
         let len = if status == Status::Success { wc.byte_len } else { 0 };
@@ -341,15 +342,9 @@ impl DeviceVerbs for IbVerbs {
     }
 }
 
-/// Returns the number of entries of a completion queue for `wanted` completions: at least as many, and one less than a
-/// power of two, because devices reserve an entry and round up.
-const fn cq_entries(wanted: u64) -> u64 {
-    (wanted + 1).next_power_of_two() - 1
-}
-
 /// Returns the error of a failed call: `result` is an error number, or negative if the number is in
 /// errno.
-fn refused(doing: &'static str, result: c_int) -> DeviceError {
+pub(super) fn refused(doing: &'static str, result: c_int) -> DeviceError {
     let code = if result > 0 {
         result
     } else {
@@ -390,10 +385,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_queue_has_room_for_all_that_is_wanted() {
-        for (wanted, entries) in [(1 << 17, (1 << 18) - 1), ((1 << 17) - 1, (1 << 17) - 1), (1, 1)]
-        {
-            assert_eq!(cq_entries(wanted), entries, "for {wanted}");
-        }
+    fn retries_end_on_rxe_too() {
+        // SAFETY: a device's attributes are numbers, of which zero is one.
+        let mut device: ibv_device_attr = unsafe { core::mem::zeroed() };
+        assert_eq!(Retries::of(&device), Retries::NIC);
+        device.vendor_id = Retries::RXE_VENDOR;
+        assert!(Retries::of(&device).count < 7);
     }
 }

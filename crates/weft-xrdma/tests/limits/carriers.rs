@@ -6,7 +6,7 @@ use weft_units::{Rng, Seed};
 use weft_xrdma::{CallRole, Carrier, ChannelId, Event, Node, Options, Payload};
 
 use crate::alone;
-use crate::end::End;
+use crate::end::{End, repetitions};
 
 /// Numbered requests, and their responses.
 #[derive(Default)]
@@ -51,7 +51,8 @@ fn there_and_back(rules: &[&str], dropped: impl Fn(&mut Node) -> u64) {
     let rules: Vec<_> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
     node.context().set_filter(&rules);
     let (mut load, mut rng) = (Load::default(), Seed(7).child("carriers", 0).rng());
-    for number in 0..3000_u64 {
+    let count = repetitions(3600) as u64;
+    for number in 0..count {
         if number % 60 == 0 {
             let to = if number % 120 == 0 { Carrier::Stream } else { Carrier::Rdma };
             let now = node.now();
@@ -73,7 +74,7 @@ fn there_and_back(rules: &[&str], dropped: impl Fn(&mut Node) -> u64) {
         load.take(&mut node);
     }
     let status = node.context().status(channel).expect("it is open");
-    assert!(status.stats.switches >= 20, "{} changes of carrier", status.stats.switches);
+    assert!(status.stats.switches >= count / 150, "{} changes of carrier", status.stats.switches);
     assert_eq!(status.carrier, Carrier::Rdma, "it was asked to go back");
     assert_eq!((load.asked.len() - load.answered.len()) as u64, dropped(&mut node));
 }

@@ -1,58 +1,106 @@
 //! The other end: this program as a second process, which accepts channels and executes commands, for tests and
-//! benches.
+//! benches. The process may run on another host ([`HOST`]).
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use weft_xrdma::{CallRole, ChannelId, Config, Event, Message, Node, Options, Payload};
+use weft_xrdma::{CallRole, ChannelId, Event, Message, Node, Payload};
 
 use crate::LIBRARY;
 
 /// The environment variable with the other end's parameters.
 pub(crate) const ROLE: &str = "WEFT_OTHER_END";
 
+/// The environment variable with the address of a host that starts the process; without it, this host does.
+pub(crate) const HOST: &str = "WEFT_OTHER_HOST";
+/// The environment variable with the address at which the process accepts channels; by default the loopback's.
+pub(crate) const ADDRESS: &str = "WEFT_OTHER_END_ADDRESS";
+
 /// A process that accepts channels.
 pub(crate) struct End {
-    child: Child,
+    process: Process,
     pub(crate) at: SocketAddr,
+}
+
+/// The process of another end.
+enum Process {
+    Here(Child),
+    /// The connection to the other host, which kills the process when it ends.
+    There(TcpStream),
 }
 
 impl End {
     /// Starts the process, with parameters such as `qp_cache=0`.
     pub(crate) fn start(parameters: &[&str]) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("it has a path"));
-        // Run only the test that is the other end.
-        command.args(["--ignored", "--exact", "other_end", "--nocapture"]);
-        command.env("LD_LIBRARY_PATH", &*LIBRARY).env(ROLE, parameters.join(" "));
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let (process, output): (_, Box<dyn std::io::Read>) = match std::env::var(HOST) {
+            Ok(host) => {
+                let mut connection = TcpStream::connect(host).expect("it listens");
+                writeln!(connection, "{}", parameters.join(" ")).expect("it reads");
+                let output = connection.try_clone().expect("a descriptor");
+                (Process::There(connection), Box::new(output))
+            }
+            Err(_) => {
+                let mut command = command(&parameters.join(" "));
+                command.env("LD_LIBRARY_PATH", &*LIBRARY);
+                let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+                let output = child.stdout.take().expect("piped");
+                (Process::Here(child), Box::new(output))
+            }
+        };
+        let lines = BufReader::new(output).lines();
         let at = lines.map_while(Result::ok).find_map(|line| line.parse().ok());
-        Self { child, at: at.expect("it says where") }
+        Self { process, at: at.expect("it says where") }
     }
 
     /// Kills the process without notice to its peers.
     #[allow(dead_code, reason = "benches kill nobody")]
-    pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
+    pub(crate) fn kill(self) {
+        drop(self);
     }
+}
+
+/// Returns `true` if the process of another end runs on another host, and this host's libibverbs is used.
+pub(crate) fn is_elsewhere() -> bool {
+    std::env::var_os(HOST).is_some()
+}
+
+/// Returns a number of repetitions: a tenth where the other host is a guest, whose emulated processor is slow.
+#[allow(dead_code, reason = "benches have one host")]
+pub(crate) fn repetitions(count: usize) -> usize {
+    if is_elsewhere() { count / 10 } else { count }
+}
+
+/// Returns the command that starts this program as another end.
+pub(crate) fn command(parameters: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("it has a path"));
+    // Run only the test that is the other end. With one thread, as on one processor, its first line would begin with its
+    // name.
+    command.args(["--ignored", "--exact", "other_end", "--nocapture", "--test-threads=2"]);
+    command.env(ROLE, parameters);
+    command
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        match &mut self.process {
+            Process::Here(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            // The other host closes its end when the process is gone.
+            Process::There(connection) => {
+                let _ = connection.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(connection, &mut std::io::sink());
+            }
+        }
     }
 }
 
-/// Returns a node with parameters such as `qp_cache=0`.
-pub(crate) fn node(parameters: &[impl AsRef<str>]) -> Node {
-    let mut config = Config::default();
-    for parameter in parameters {
-        let (name, value) = parameter.as_ref().split_once('=').expect("NAME=VALUE");
-        config.set(name, value).expect("a parameter");
-    }
-    Node::new(Options { config, ..Options::default() }).expect("a device")
+/// Returns a node with options such as `qp_cache=0`.
+pub(crate) fn node(options: &[impl AsRef<str>]) -> Node {
+    let words: Vec<_> = options.iter().map(AsRef::as_ref).collect();
+    Node::new(words.join(" ").parse().expect("NAME=VALUE")).expect("a device")
 }
 
 /// The counters and the memory of the other end.
@@ -103,7 +151,9 @@ pub(crate) fn resident() -> u64 {
 /// sets a parameter, `!stop=MS` stops polling for that time, `!files=N` limits open files. Others are echoed.
 pub(crate) fn serve(parameters: &str) {
     let mut node = node(&parameters.split_whitespace().collect::<Vec<_>>());
-    let at = node.listen(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = std::env::var(ADDRESS).ok().and_then(|address| address.parse().ok());
+    let at = (address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0).into();
+    let at = node.listen(at).expect("a port");
     println!("{at}");
     let (mut came, mut refused, mut most) = (0, 0, 0);
     loop {
@@ -170,13 +220,15 @@ fn text(node: &mut Node, message: &Message) -> String {
     String::from_utf8_lossy(node.context().body(message)).into_owned()
 }
 
-/// Opens channels, and waits until all are open.
+/// Opens channels, and waits until all are open. A guest takes longer than the time limit of a greeting for a hundred.
 pub(crate) fn connect(node: &mut Node, end: &End, count: usize) -> Vec<ChannelId> {
-    for _ in 0..count {
-        node.connect(end.at).expect("there is room");
-    }
-    let mut channels = Vec::new();
+    let at_once = if is_elsewhere() { 20 } else { count };
+    let (mut started, mut channels) = (0, Vec::new());
     while channels.len() < count {
+        while started < count.min(channels.len() + at_once) {
+            node.connect(end.at).expect("there is room");
+            started += 1;
+        }
         node.wait(None);
         while let Some(event) = node.poll_event() {
             match event {

@@ -1,4 +1,5 @@
-//! Many channels, and ends that stop, die or change carrier: between a node of this process and one of another.
+//! Many channels, and ends that stop, die or change carrier: between a node of this process and one of another. `rxe`
+//! runs the same tests between two guests whose devices are the kernel's.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ mod carriers;
 mod cycles;
 mod end;
 mod resources;
+mod rxe;
 mod segments;
 
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -23,7 +25,9 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    weft_testkit::load_verbs(&LIBRARY);
+    if !end::is_elsewhere() {
+        weft_testkit::load_verbs(&LIBRARY);
+    }
     guard
 }
 
@@ -41,6 +45,16 @@ fn wait_until(node: &mut Node, mut condition: impl FnMut(&mut Node) -> bool) {
         assert!(node.now() < until, "not within half a minute");
         node.wait(Some(Duration::from_millis(1)));
     }
+}
+
+/// Takes all events and returns the reasons of the channels that ended.
+fn reasons(node: &mut Node) -> Vec<weft_xrdma::CloseReason> {
+    let happened = std::iter::from_fn(|| node.poll_event());
+    let reasons = happened.filter_map(|event| match event {
+        Event::Channel(weft_msg::Event::Closed { reason, .. }) => Some(reason),
+        _ => None,
+    });
+    reasons.collect()
 }
 
 /// Takes all events and returns the channels that ended.

@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use weft_units::Duration;
 use weft_xrdma::{DeviceOptions, Node, Options, Pages, Payload};
 
-use crate::end::{End, ask, close, connect, node};
-use crate::{alone, ended};
+use crate::end::{End, ask, close, connect, is_elsewhere, node, repetitions};
+use crate::{alone, reasons};
 
 const SENDERS: usize = 300;
 const MESSAGES: usize = 100;
@@ -15,25 +15,31 @@ const MESSAGES: usize = 100;
 #[test]
 fn a_receiver_that_stops_polling_loses_nothing_and_takes_no_more_memory() {
     let _alone = alone();
-    let end = End::start(&[]);
-    let mut node = node(&[""; 0]);
+    // All channels busy, with their probes, are too many for a guest's processor: peers gave up after rxe's retries.
+    let options = if is_elsewhere() { "keepalive=60s" } else { "" };
+    let end = End::start(&[options]);
+    let mut node = node(&[options]);
     let control = node.connect_and_wait(end.at).unwrap();
     let all = connect(&mut node, &end, SENDERS);
+    // Where only some send, they are the last: their completions may be in another queue.
+    let senders = &all[SENDERS - repetitions(SENDERS)..];
     let before = ask(&mut node, control, "stop=1000");
-    for number in 0..MESSAGES {
-        for &channel in &all {
+    let messages = repetitions(MESSAGES);
+    for number in 0..messages {
+        for &channel in senders {
             let now = node.now();
-            node.context().send(now, channel, Payload::Copy(&number.to_be_bytes())).unwrap();
+            let sent = node.context().send(now, channel, Payload::Copy(&number.to_be_bytes()));
+            sent.unwrap_or_else(|error| panic!("{error}: {:?}", reasons(&mut node)));
         }
         node.poll();
     }
     let mut vitals = ask(&mut node, control, "");
     let most = vitals.most;
-    while vitals.came < (SENDERS * MESSAGES) as u64 {
-        assert_eq!(ended(&mut node).len(), 0, "a receiver was not ready");
+    while vitals.came < (senders.len() * messages) as u64 {
+        assert_eq!(reasons(&mut node), []);
         vitals = ask(&mut node, control, "");
     }
-    assert_eq!(vitals.came, (SENDERS * MESSAGES) as u64);
+    assert_eq!(vitals.came, (senders.len() * messages) as u64);
     // One more region is allowed, because the last one may be full.
     let allowed = before.registered + node.context().config().memory_region;
     assert!(most <= allowed, "{most} bytes registered, before {}", before.registered);
@@ -50,15 +56,17 @@ fn channels_that_share_receive_requests_take_less_memory_and_lose_nothing() {
         let control = node.connect_and_wait(end.at).unwrap();
         let all = connect(&mut node, &end, CHANNELS);
         let idle = ask(&mut node, control, "").registered;
-        for number in 0..MESSAGES {
+        let messages = repetitions(MESSAGES);
+        for number in 0..messages {
             for &channel in &all {
                 let now = node.now();
-                node.context().send(now, channel, Payload::Copy(&number.to_be_bytes())).unwrap();
+                let sent = node.context().send(now, channel, Payload::Copy(&number.to_be_bytes()));
+                sent.unwrap_or_else(|error| panic!("{error}: {:?}", reasons(&mut node)));
             }
             node.poll();
         }
-        while ask(&mut node, control, "").came < (CHANNELS * MESSAGES) as u64 {
-            assert_eq!(ended(&mut node).len(), 0);
+        while ask(&mut node, control, "").came < (CHANNELS * messages) as u64 {
+            assert_eq!(reasons(&mut node), []);
         }
         idle
     });
