@@ -191,7 +191,8 @@ impl FlowLimit {
         self.round.measured += u128::from(len) * u128::from(measured);
         let elapsed = now.since(self.round.began).as_nanos();
         // With room for one request at a time its completion ends the round, or none would.
-        if self.round.bytes + self.round.longest > self.limit && elapsed > 0 {
+        let is_whole = self.counted() == 0 && self.round.bytes + self.round.longest > self.limit;
+        if (self.round.bytes >= self.limit || is_whole) && elapsed > 0 {
             self.end_round(now, elapsed);
             self.round = Round { longest: self.round.longest, ..Round::new(now) };
         }
