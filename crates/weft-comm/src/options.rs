@@ -180,6 +180,9 @@ impl Options {
         if posted <= MAX_POSTED_BYTES && piece <= MAX_FRAME_BYTES {
             node.config.small = node.config.small.max(piece);
         }
+        // N of messages' flow control is constant: the windows of the channels bound the pieces in flight, and ranks that share
+        // processors have round trips that vary too much for a limit that follows the shortest.
+        node.config.outstanding_min = node.config.outstanding_min.max(node.config.outstanding);
         node
     }
 
