@@ -67,14 +67,19 @@ fn every_invalid_frame_is_named_and_ends_only_its_channel() {
     network.check_no_leaks();
 }
 
+/// Announces a message of 50,000 bytes from host 0, in memory that is not registered.
+fn announce_unregistered(network: &mut Network, channel: ChannelId) {
+    let mut remote = [0; RemoteBody::LEN];
+    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
+    let announcement = frame(FrameKind::Large, 50_000, &remote);
+    forge(network, 0, channel, SequenceWord { seq: 1, ack: 0 }, &announcement);
+}
+
 #[test]
 fn a_body_in_unregistered_memory_ends_its_channel() {
     let (mut network, a, b) = Network::pair(&config());
     network.run_for(Duration::from_millis(1));
-    let mut remote = [0; RemoteBody::LEN];
-    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
-    let announcement = frame(FrameKind::Large, 50_000, &remote);
-    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &announcement);
+    announce_unregistered(&mut network, a);
     network.run_until(|network| network.closed(1, b).is_some());
     // The sender's context resets its queue pair, often before the NAK is sent.
     assert!(matches!(network.closed(1, b), Some(CloseReason::PeerUnreachable(_))));
@@ -216,10 +221,7 @@ fn a_large_message_that_is_not_retransmitted_ends_its_channel_at_the_way_back() 
 fn a_retransmission_of_another_length_than_announced_ends_its_channel() {
     let (mut network, a, b) = Network::pair(&config());
     network.run_for(Duration::from_millis(1));
-    let mut remote = [0; RemoteBody::LEN];
-    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
-    let announcement = frame(FrameKind::Large, 50_000, &remote);
-    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &announcement);
+    announce_unregistered(&mut network, a);
     network.run_until(|network| network.hosts[1].context.status(b).unwrap().fetching == 1);
     let now = network.now;
     let context = &mut network.hosts[1].context;
