@@ -161,6 +161,8 @@ impl Daemon {
             encryption: own.encryption.or(encryption),
             held: own.held.or(held),
             same_host: own.same_host,
+            // Each program's own.
+            pin_flow_label: None,
         };
         let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
         let quotas = Quotas::new(&quotas, host.device.limits(), Some(getuid().as_raw()));

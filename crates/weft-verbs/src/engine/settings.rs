@@ -1,8 +1,9 @@
 //! Settings of the device in the environment: its transport ([`TransportSettings`], common to all programs on real
-//! packets), its encryption ([`EncryptionSettings`]), the limits of payload held for peers ([`HeldSettings`]), and
-//! shared memory between programs of one host (`WEFT_SAME_HOST`). An empty variable counts as not set.
+//! packets), its encryption ([`EncryptionSettings`]), the limits of payload held for peers ([`HeldSettings`]),
+//! shared memory between programs of one host (`WEFT_SAME_HOST`), and what a flow label does (`WEFT_PIN_FLOW_LABEL`).
+//! An empty variable counts as not set.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
@@ -80,6 +81,7 @@ pub(crate) fn describe_held(limits: &Limits) -> Vec<(String, String)> {
 }
 
 const SAME_HOST: &str = "WEFT_SAME_HOST";
+const PIN_FLOW_LABEL: &str = "WEFT_PIN_FLOW_LABEL";
 
 /// The settings of the environment; `None` for a variable that is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) held: HeldSettings,
     /// `true` if programs of one host may reach each other without the network.
     pub(crate) same_host: Option<bool>,
+    /// `true` if the flow label of an address vector pins its queue pair to one source port.
+    pub(crate) pin_flow_label: Option<bool>,
 }
 
 impl Settings {
@@ -109,19 +113,23 @@ impl Settings {
         let transport = TransportSettings::from_environment(&variable)?;
         let encryption = EncryptionSettings::from_environment(&variable)?;
         let held = HeldSettings::from_environment(&variable)?;
-        let same_host = variable(SAME_HOST).filter(|value| !value.is_empty());
-        Ok(Self { transport, encryption, held, same_host: same_host.map(switch).transpose()? })
+        let [same_host, pin_flow_label] = [SAME_HOST, PIN_FLOW_LABEL].map(|name| {
+            let value = variable(name).filter(|value| !value.is_empty());
+            value.map(|value| switch(name, &value)).transpose()
+        });
+        let (same_host, pin_flow_label) = (same_host?, pin_flow_label?);
+        Ok(Self { transport, encryption, held, same_host, pin_flow_label })
     }
 }
 
-fn switch(value: OsString) -> Result<bool, SettingError> {
+fn switch(name: &str, value: &OsStr) -> Result<bool, SettingError> {
     let value = value.to_string_lossy().into_owned();
     match value.trim() {
         "on" => Ok(true),
         "off" => Ok(false),
         _ => {
             let reason = SettingFault::Expected("on or off");
-            Err(SettingError { name: SAME_HOST.into(), value, reason })
+            Err(SettingError { name: name.into(), value, reason })
         }
     }
 }
@@ -144,6 +152,7 @@ mod tests {
                 Ok(Some(same_host))
             );
         }
+        assert_eq!(read(PIN_FLOW_LABEL, "on").unwrap().pin_flow_label, Some(true));
         let why = "WEFT_SAME_HOST=no: not on or off".to_owned();
         assert_eq!(read(SAME_HOST, "no"), Err(why));
         let held = read("WEFT_HELD_BYTES_PER_PEER", "2MiB").unwrap().held.apply(Limits::default());

@@ -125,7 +125,7 @@ impl QueuePair {
             port: given(PORT).then_some(wanted.port_num),
             qkey: given(QKEY).then_some(wanted.qkey),
             destination,
-            marking: given(AV).then(|| marking_of(&wanted.ah_attr.grh)),
+            marking: given(AV).then(|| marking_of(&wanted.ah_attr.grh)).transpose()?,
             path_mtu: given(PATH_MTU).then(|| mtu_of(wanted.path_mtu)).transpose()?,
             timeout: given(TIMEOUT).then_some(wanted.timeout),
             retry_count: given(RETRY_CNT).then_some(wanted.retry_cnt),

@@ -94,16 +94,22 @@ fn the_traffic_class_of_a_program_is_that_of_its_packets() {
 }
 
 #[test]
-fn a_flow_label_and_a_source_port_are_those_of_all_packets_of_a_queue_pair() {
+fn a_flow_label_pins_a_queue_pair_only_where_the_environment_says_so() {
     let Some(hosts) = two_hosts("a flow label and a source port") else { return };
     let binary = compile("labels.c", &["-lmlx5"]);
-    let sniffer = Sniffer::on(&hosts);
-    let printed = run(&hosts, &format!("{} 0x68 0x5 50001", binary.display()));
-    assert_eq!([printed.client, printed.server], ["done\n", "done\n"]);
-    let labels = sniffer.labels();
-    for host in [0, 1] {
-        let of_host = &labels[&hosts.0.fabric().address(host)];
-        assert_eq!(of_host.traffic_classes, [0x6a].into(), "{labels:?}");
-        assert_eq!(of_host.source_ports, [0xc005, 50_001].into(), "{labels:?}");
+    for (variable, pinned_by_label) in [("", false), ("env WEFT_PIN_FLOW_LABEL=on ", true)] {
+        let sniffer = Sniffer::on(&hosts);
+        let printed = run(&hosts, &format!("{variable}{} 0x68 0x5 50001", binary.display()));
+        assert_eq!([printed.client, printed.server], ["done\n", "done\n"]);
+        let labels = sniffer.labels();
+        for host in [0, 1] {
+            let of_host = &labels[&hosts.0.fabric().address(host)];
+            assert_eq!(of_host.traffic_classes, [0x6a].into(), "{labels:?}");
+            // The port that the program sets after half of its messages.
+            assert!(of_host.source_ports.contains(&50_001), "{labels:?}");
+            let (others, by_label) = (&of_host.source_ports - &[50_001].into(), [0xc005].into());
+            assert_eq!(others == by_label, pinned_by_label, "{labels:?}");
+            assert_eq!(others.len() == 1, pinned_by_label, "it sprays over paths: {labels:?}");
+        }
     }
 }

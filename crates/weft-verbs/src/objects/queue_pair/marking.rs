@@ -6,14 +6,22 @@ use core::num::NonZeroU16;
 use weft_rnic::{Attributes, Marking};
 
 use super::{Object, QueuePair};
+use crate::engine::Settings;
 use crate::errno::{EINVAL, Errno, Outcome, number};
 use weft_verbs_abi::*;
 
 /// Returns the labels that an address vector asks for. Its service level only exists on the links of an Ethernet with
 /// VLANs, where the kernel derives the priority from the DSCP.
-pub(super) fn marking_of(route: &ibv_global_route) -> Marking {
-    let source_port = source_port_of(route.flow_label);
-    Marking { traffic_class: route.traffic_class, source_port }
+///
+/// A flow label alone pins nothing: UCX, for one, gives the same label to all its queue pairs, which would leave each of
+/// its programs one path of all. A program whose labels are chosen ones says so in its environment.
+///
+/// # Errors
+/// `EINVAL`: the environment has an invalid setting.
+pub(super) fn marking_of(route: &ibv_global_route) -> Outcome<Marking> {
+    let pins = Settings::from_environment()?.pin_flow_label.unwrap_or(false);
+    let source_port = source_port_of(route.flow_label).filter(|_| pins);
+    Ok(Marking { traffic_class: route.traffic_class, source_port })
 }
 
 /// Returns the UDP source port that Linux's RoCE drivers derive from a flow label (`rdma_flow_label_to_udp_sport` of
