@@ -16,7 +16,8 @@ impl Daemon {
     pub(super) fn turn(&mut self, all: bool) -> bool {
         self.end_faulty();
         let now = self.host.now();
-        let mut worked = if all { self.host.turn_with(now, true) } else { self.host.turn(now) };
+        let handled = if all { self.host.turn_with(now, true) } else { self.host.turn(now) };
+        let mut worked = handled > 0;
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             match self.take_work_of(id) {

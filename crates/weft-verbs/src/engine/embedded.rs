@@ -179,8 +179,11 @@ impl Embedded {
             taken = take(&mut host)?;
         }
         if taken == 0 && !(glances && host.glance_suffices(now)) {
-            host.turn(now);
+            let handled = host.turn(now);
             host.deliver();
+            if handled > 0 {
+                self.pace.handled(handled, now, host.now());
+            }
             taken = take(&mut host)?;
         }
         self.pace.found(taken > 0);

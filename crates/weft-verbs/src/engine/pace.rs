@@ -21,6 +21,10 @@ const MAX_INTERRUPTION: Duration = Duration::from_micros(100);
 /// program that the thread served once would seem to do other things from then on.
 const INTERRUPTION_COST: Duration = Duration::from_micros(5);
 
+/// The maximum time that counts as polling for each packet that a poll handled: to receive or to send 64 KiB through the
+/// kernel and to encrypt them takes about as long. A poll that took longer lost its processor in between.
+const MAX_PACKET_TIME: Duration = Duration::from_micros(25);
+
 /// The percentage that counts as polling all the time. A program that alternates between polling and watching memory
 /// polls for half of it; one that only polls has other costs too, such as waiting for this thread to release the
 /// device.
@@ -84,6 +88,16 @@ impl Pace {
             let spent = if gap < MAX_POLL_INTERVAL { gap } else { INTERRUPTION_COST };
             self.polled.store(polled + spent.as_nanos(), Ordering::Relaxed);
         }
+    }
+
+    /// Records that a poll, which began at `began`, handled packets until `now`. That is polling, too: without it a
+    /// program that handles many packets, each for longer than [`MAX_POLL_INTERVAL`], would seem to do other things, and
+    /// the thread would wake for each of them and take the program's processor.
+    pub(super) fn handled(&self, packets: usize, began: Instant, now: Instant) {
+        let longest = MAX_PACKET_TIME * packets as u64;
+        let polled = self.polled.load(Ordering::Relaxed);
+        self.polled.store(polled + now.since(began).min(longest).as_nanos(), Ordering::Relaxed);
+        self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     /// Returns `true` if the program polled just now.
@@ -263,6 +277,28 @@ mod tests {
         assert!(evaluator.nap(&pace, now, || work).is_some());
         now += Duration::from_millis(10);
         assert_eq!(evaluator.nap(&pace, now, || work), None);
+    }
+
+    #[test]
+    fn a_program_whose_polls_handle_packets_for_long_is_left_alone() {
+        let nap = |handles: Duration| {
+            let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
+            let mut now = Instant::from_nanos(1_000_000);
+            let mut nap = None;
+            for _ in 0..10 {
+                for _ in 0..10 {
+                    pace.polls(now);
+                    // Two packets of 45 us, then the program works for 5 us on what it found.
+                    pace.handled(2, now, now + handles);
+                    pace.found(true);
+                    now += Duration::from_micros(50);
+                }
+                nap = evaluator.nap(&pace, now, || now.since(Instant::EPOCH));
+            }
+            nap
+        };
+        assert!(nap(Duration::from_micros(45)).is_some());
+        assert!(nap(Duration::from_micros(10)).is_none(), "it does other things for 40 us of 50");
     }
 
     #[test]

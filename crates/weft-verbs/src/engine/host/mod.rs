@@ -114,8 +114,8 @@ impl Host {
         self.driver.now()
     }
 
-    /// Runs one turn, which begins at `now`, without waiting. Returns `true` if there was work.
-    pub(crate) fn turn(&mut self, now: Instant) -> bool {
+    /// Runs one turn, which begins at `now`, without waiting. Returns the number of packets received and sent.
+    pub(crate) fn turn(&mut self, now: Instant) -> usize {
         self.turn_with(now, self.turns.is_multiple_of(QUIET_EVERY))
     }
 
@@ -124,7 +124,7 @@ impl Host {
     /// sent before.
     pub(crate) fn ingest_arrived(&mut self, now: Instant) {
         for _ in 0..LAST_TURNS {
-            if !self.turn_with(now, true) {
+            if self.turn_with(now, true) == 0 {
                 return;
             }
         }
@@ -164,15 +164,15 @@ impl Host {
         taken
     }
 
-    /// Runs one turn with or without the sockets that have not received anything yet.
-    pub(crate) fn turn_with(&mut self, mut now: Instant, quiet_ones: bool) -> bool {
+    /// Runs one turn with or without the sockets that have not received anything yet. Returns the number of packets
+    /// received and sent.
+    pub(crate) fn turn_with(&mut self, mut now: Instant, quiet_ones: bool) -> usize {
         self.turns = self.turns.wrapping_add(1);
         self.turned_at = now;
         let mut received = self.take_from_neighbours(now, quiet_ones);
         if received > 0 && !self.turns.is_multiple_of(NETWORK_EVERY) {
             // Neighbours get the answer before the network is read, which takes longer than all this.
-            self.transmit(now);
-            return true;
+            return received + self.transmit(now);
         }
         if quiet_ones || !self.is_quiet {
             received += self.take_from_network(quiet_ones);
@@ -188,18 +188,17 @@ impl Host {
             busy = true;
         }
         if !busy {
-            return false;
+            return 0;
         }
-        let sent = self.transmit(now);
-        received + sent > 0
+        received + self.transmit(now)
     }
 
     /// Runs one turn with all sockets, and delivers completions and events to the program's queues. Returns `true` if
     /// there was work.
     pub(crate) fn turn_and_deliver(&mut self, now: Instant) -> bool {
-        let worked = self.turn_with(now, true);
+        let handled = self.turn_with(now, true);
         self.deliver();
-        worked
+        handled > 0
     }
 
     /// Returns `true` if packets may leave now that could not before.
@@ -236,7 +235,7 @@ impl Host {
             let now = self.now();
             let over = self.device.shut_down(now);
             self.transmit(now);
-            let worked = self.turn(now);
+            let worked = self.turn(now) > 0;
             if over && !self.neighbours.is_full() || now >= until {
                 return;
             }
