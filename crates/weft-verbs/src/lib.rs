@@ -43,6 +43,7 @@ mod inputs;
 mod interfaces;
 mod objects;
 mod sysfs;
+pub mod thread;
 mod usage;
 
 /// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.

@@ -7,10 +7,11 @@ mod clear;
 mod lines;
 mod receive;
 mod send;
+mod service;
 mod staging;
 
 use core::ffi::c_void;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use weft_nccl_abi::NCCL_NET_MAX_REQUESTS;
 
@@ -27,7 +28,7 @@ const POLLS_PER_LOOK: u32 = 64;
 #[derive(Debug)]
 enum Direction {
     Send(Box<Mutex<Sending>>),
-    Receive(Box<Mutex<Receiving>>),
+    Receive(Arc<Mutex<Receiving>>),
 }
 
 /// A comm.
@@ -64,7 +65,9 @@ impl Comm {
     /// # Errors
     /// The device has no resources left.
     pub(crate) fn receiving(link: Link) -> Result<*mut c_void, Failure> {
-        Ok(Self::give(Direction::Receive(Box::new(Mutex::new(Receiving::new(link)?)))))
+        let receiving = Arc::new(Mutex::new(Receiving::new(link)?));
+        service::add(&receiving)?;
+        Ok(Self::give(Direction::Receive(receiving)))
     }
 
     fn give(direction: Direction) -> *mut c_void {
@@ -93,10 +96,11 @@ impl Comm {
         if !comm.is_null() {
             // SAFETY: guaranteed by the caller.
             let comm = unsafe { Box::from_raw(comm.cast::<Self>()) };
-            if let Direction::Receive(receiving) = &comm.direction
-                && let Ok(mut receiving) = receiving.lock()
-            {
-                receiving.send_farewell();
+            if let Direction::Receive(receiving) = &comm.direction {
+                service::remove(receiving);
+                if let Ok(mut receiving) = receiving.lock() {
+                    receiving.send_farewell();
+                }
             }
         }
     }
@@ -156,4 +160,72 @@ fn poisoned() -> Failure {
 /// Returns the error of a request that is not in progress.
 fn not_in_progress() -> Failure {
     Failure::argument("test of a request that is not in progress")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::device::Device;
+    use crate::meet::{Attempt, Listener};
+    use crate::verbs::Region;
+
+    /// Returns the first result of a call that is made until it has one.
+    fn until<T>(what: &str, mut call: impl FnMut() -> Option<T>) -> T {
+        #[expect(clippy::disallowed_methods, reason = "bounds a test")]
+        let now = Instant::now;
+        let began = now();
+        loop {
+            if let Some(result) = call() {
+                return result;
+            }
+            assert!(now() - began < Duration::from_secs(30), "not within half a minute: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Returns both ends of a new connection.
+    fn connected(device: &Device) -> [*mut c_void; 2] {
+        let port = device.interfaces[0].port;
+        let (mut listener, handle) = Listener::open(port).unwrap();
+        let mut attempt = Attempt::new(handle, port);
+        let (mut sending, mut receiving) = (None, None);
+        until("both ends are open", || {
+            sending = sending.take().or_else(|| attempt.advance(&device.domain).unwrap());
+            receiving = receiving.take().or_else(|| listener.accept(&device.domain).unwrap());
+            (sending.is_some() && receiving.is_some()).then_some(())
+        });
+        [Comm::sending(sending.unwrap()).unwrap(), Comm::receiving(receiving.unwrap()).unwrap()]
+    }
+
+    #[test]
+    fn a_receiver_that_nobody_calls_answers_a_sender_whose_ack_was_lost() {
+        let device = Device::current().unwrap();
+        let ends = connected(device);
+        // SAFETY: both ends are open, and closed last.
+        let [sender, receiver] = ends.map(|end| unsafe { Comm::of(end) }.unwrap());
+        let (mut from, mut to) = ([7_u8; 64], [0_u8; 64]);
+        let [from_region, to_region] = [&mut from, &mut to].map(|memory| {
+            // SAFETY: both regions are dropped before their memory.
+            unsafe { Region::register(&device.domain, memory.as_mut_ptr().cast(), 64) }.unwrap()
+        });
+        let region = Some(&to_region);
+        let buffer = Buffer { data: to.as_mut_ptr().cast(), size: 64, region, watched: false };
+        let receive = until("a receive", || receiver.receive().unwrap().post(&buffer, 1).unwrap());
+        let send = until("a send", || {
+            sender
+                .send()
+                .unwrap()
+                .post(from.as_mut_ptr().cast(), 64, 0, Some(&from_region))
+                .unwrap()
+        });
+        until("the message", || receiver.receive().unwrap().test(receive).unwrap());
+        // The sender has not polled: it knows of no ACK, and NCCL makes no more calls on the receiver.
+        sender.send().unwrap().break_pair();
+        until("the sender's completion", || sender.send().unwrap().test(send).unwrap());
+        assert_eq!(to, from);
+        // SAFETY: nothing uses them any more.
+        ends.into_iter().for_each(|end| unsafe { Comm::close(end) });
+    }
 }

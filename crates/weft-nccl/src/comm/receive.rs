@@ -143,14 +143,24 @@ impl Receiving {
         if let Some(failed) = &self.failed {
             return Err(failed.again());
         }
-        let advanced = self.poll().and_then(|()| {
-            self.polls += 1;
-            match self.link.live && !self.polls.is_multiple_of(POLLS_PER_LOOK) {
-                true => Ok(()),
-                false => self.look(),
-            }
+        self.polls += 1;
+        let looks = !self.link.live || self.polls.is_multiple_of(POLLS_PER_LOOK);
+        self.handle(looks)
+    }
+
+    /// Handles what has happened, while NCCL may make no call; the next call returns the error.
+    pub(super) fn service(&mut self) {
+        if self.failed.is_none() {
+            let _ = self.handle(true);
+        }
+    }
+
+    fn handle(&mut self, looks: bool) -> Result<(), Failure> {
+        let handled = self.poll().and_then(|()| {
+            // `poll` may have found the queue pair broken.
+            if looks || !self.link.live { self.look() } else { Ok(()) }
         });
-        advanced.inspect_err(|failure| self.failed = Some(failure.clone()))
+        handled.inspect_err(|failure| self.failed = Some(failure.clone()))
     }
 
     fn poll(&mut self) -> Result<(), Failure> {

@@ -253,6 +253,12 @@ impl Sending {
         if self.link.epoch() == epoch { self.link.renew(0, reason) } else { Ok(()) }
     }
 
+    /// Breaks the queue pair, as the device does after two seconds without an ACK.
+    #[cfg(test)]
+    pub(super) fn break_pair(&mut self) {
+        self.renew("the test breaks it").unwrap();
+    }
+
     fn post_receives(&mut self) -> Result<(), Failure> {
         (0..u64::from(MAX_RECEIVES)).try_for_each(|number| self.post_receive(number))
     }

@@ -13,6 +13,7 @@ use weft_units::{Duration, Instant};
 use super::pace::Evaluator;
 use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
+use crate::thread;
 
 /// The maximum sleep of the thread.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
@@ -28,16 +29,7 @@ const YIELD_TIME: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
 pub(super) fn start(engine: &'static Embedded) -> Outcome<()> {
-    spawn(move || run(engine))
-}
-
-/// Starts a thread of the library in the program.
-pub(super) fn spawn(run: impl FnOnce() + Send + 'static) -> Outcome<()> {
-    let signals = SignalsBlocked::new();
-    let thread = std::thread::Builder::new().name("weft".into()).stack_size(256 << 10);
-    let started = thread.spawn(run);
-    drop(signals);
-    started.map(drop).map_err(|error| Errno::from_io(&error))
+    thread::spawn(move || run(engine)).map_err(|error| Errno::from_io(&error))
 }
 
 fn run(engine: &Embedded) {
@@ -168,29 +160,5 @@ pub(super) fn ask_for_short_slices() {
         let runtime = MIN_SLICE;
         let wanted = Attributes { size, policy, flags, nice, priority, runtime, deadline, period };
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
-    }
-}
-
-/// Blocks signals in a thread that is started meanwhile: they are for the program's own threads.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: all-zero bytes are a valid set of signals, and both pointers refer to a set.
-        unsafe {
-            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: this is the set from before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
-        };
     }
 }

@@ -7,17 +7,19 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Attached, State};
 use crate::attach::Page;
-use crate::engine::{Asynchronous, progress};
-use crate::errno::Outcome;
+use crate::engine::Asynchronous;
+use crate::errno::{Errno, Outcome};
+use crate::thread;
 use weft_verbs_abi::event_type;
 
 impl Attached {
     /// Starts the thread. It ends when the daemon does.
     pub(in crate::engine) fn start(&'static self) -> Outcome<()> {
-        progress::spawn(move || {
+        let started = thread::spawn(move || {
             // A panic poisons the lock: from then on each verb fails with EIO.
             let _ = catch_unwind(AssertUnwindSafe(|| self.service()));
-        })
+        });
+        started.map_err(|error| Errno::from_io(&error))
     }
 
     fn service(&self) {
