@@ -63,7 +63,7 @@ proofs: ## Models of shared memory (loom), bounded proofs of what guards memory,
 	$(CARGO) xtask proofs
 
 doors: ## Stock wheels of NIXL and Mooncake over Weft: bytes, loss, a path's death, then beside their TCP (as root; 15 minutes)
-	@scripts/setup.sh build lab doors
+	@scripts/setup.sh build lab verbs doors
 	$(CARGO) build --release --package weft-cli
 	$(CARGO) xtask verbs
 	scripts/doors.py test

@@ -2,7 +2,8 @@
 """Stock wheels of NIXL and Mooncake on Weft's device and on their own TCP, between two hosts with four paths (`make doors`).
 
     scripts/doors.py test      every wheel: no loss, 1 % loss on every path, and a path that dies in mid-transfer
-    scripts/doors.py bench     the newest wheels: Weft and TCP in turn, on one host and between two, without loss and with 1 % on every path
+    scripts/doors.py bench     the newest wheels: Weft, perftest on Weft's device and TCP in turn, on one host and between two, without loss
+                               and with 1 % on every path
 
 A host is a network namespace of `weft lab`, so this runs as root. The wheels are those of `scripts/setup.sh doors`.
 Every word that arrives is compared (examples/kv_cache). The exit code is 1 if a transfer over Weft fails.
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,10 @@ EXAMPLE = ROOT / "examples/kv_cache/kv_cache.py"
 PATHS = [f"l0-s{spine}" for spine in range(4)]
 # Seconds after which a transfer has failed.
 LIMIT = 180
+# Requests of a measured transfer, each of 64 MiB.
+MEASURED_REQUESTS = 3
+# The program of perftest that moves what a shape does, and the size of its messages, bytes.
+PERFTEST = {"vllm": ("ib_read_bw", 32 << 10), "lmcache": ("ib_write_bw", 32 << 20)}
 
 
 @dataclass(frozen=True)
@@ -125,11 +131,15 @@ class Lab:
 
     def start(self, host, door, *words):
         """Starts an end of the example on a host."""
-        inside = ["ip", "netns", "exec", self.nodes[host]["namespace"], *door.prefix]
         python = door.wheel / "bin/python"
-        command = [*inside, str(python), str(EXAMPLE), *words, "--stack", door.stack, "--address", self.nodes[host]["address"]]
-        environment = os.environ | door.environment
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        command = [*door.prefix, str(python), str(EXAMPLE), *words, "--stack", door.stack, "--address", self.nodes[host]["address"]]
+        return self.spawn(host, command, door.environment)
+
+    def spawn(self, host, command, environment=None):
+        """Starts a program on a host."""
+        inside = ["ip", "netns", "exec", self.nodes[host]["namespace"], *command]
+        environment = os.environ | (environment or {})
+        return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def transfer(lab, door, shape, requests, one_host=False, on_request=lambda number: None):
@@ -202,12 +212,44 @@ def passes(lab, door, shape, condition):
     return True
 
 
+def perftest(lab, shape, one_host):
+    """Moves as many bytes with perftest on Weft's device, which spends nothing on a stack above. Returns GB/s."""
+    program, size = PERFTEST[shape]
+    messages = MEASURED_REQUESTS * (64 << 20) // size
+    command = [lab.weft, "run", "--", program, "-s", str(size), "-n", str(messages), "-t", str(min(messages, 128)), "--report_gbits"]
+    server = lab.spawn("h0", command)
+    limit = threading.Timer(LIMIT, lambda: server.send_signal(signal.SIGKILL))
+    limit.start()
+    try:
+        until_listening(server, 18515)
+        client = lab.spawn("h0" if one_host else "h1", [*command, lab.nodes["h0"]["address"]])
+        printed, _ = client.communicate(timeout=LIMIT)
+        # Size, messages, peak and average bandwidth, Gb/s.
+        row = re.search(rf"^ *{size} +{messages} +\S+ +([\d.]+)", printed, re.MULTILINE)
+        if client.returncode or not row:
+            raise Failure(printed)
+        return float(row[1]) / 8
+    finally:
+        limit.cancel()
+        server.kill()
+        server.communicate()
+
+
+def until_listening(program, port):
+    """Waits until a TCP port is listened on where the program runs, or the program has ended."""
+    tables = [Path(f"/proc/{program.pid}/net/{table}") for table in ("tcp", "tcp6")]
+    listening = re.compile(rf":{port:04X} \S+ 0A ")
+    while program.poll() is None and not any(listening.search(table.read_text()) for table in tables):
+        time.sleep(0.01)
+
+
 def bench(lab, pairs, rounds):
-    """Prints the goodput of Weft and of TCP, taken in turn, for the newest wheel of each stack. Each transfer moves 3 requests."""
+    """Prints the goodput of Weft, of perftest on Weft's device and of TCP, taken in turn, for the newest wheel of each stack."""
     newest = {}
     for pair in pairs:
         newest.setdefault(pair[0].stack, pair)
-    print("| wheel | shape | where | Weft, MB/s | TCP, MB/s | ratio |\n| --- | --- | --- | ---: | ---: | ---: |")
+    print("| wheel | shape | where | Weft, MB/s | perftest on Weft, MB/s | TCP, MB/s | ratio to TCP |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     failures = 0
     for pair in newest.values():
         for shape in ("vllm", "lmcache"):
@@ -217,22 +259,32 @@ def bench(lab, pairs, rounds):
                 failures += not rates[0]
                 middle = [statistics.median(rate) if rate else None for rate in rates]
                 shown = [f"{rate * 1000:.0f}" if rate else "failed" for rate in middle]
-                ratio = f"{middle[0] / middle[1]:.1f}" if all(middle) else "-"
+                ratio = f"{middle[0] / middle[2]:.1f}" if middle[0] and middle[2] else "-"
                 row = [pair[0].wheel.name, shape, condition.name, *shown, ratio]
                 print(f"| {' | '.join(row)} |", flush=True)
     return failures
 
 
 def in_turn(lab, pair, shape, condition, rounds):
-    """Returns the rates of each door, of those rounds that did not fail."""
-    rates = ([], [])
+    """Returns the rates of Weft, perftest and TCP, of those rounds that did not fail."""
+
+    def carried_by(door):
+        return lambda: transfer(lab, door, shape, MEASURED_REQUESTS, condition.one_host)["gigabytes_per_second"]
+
+    weft, tcp = pair
+    measured = {
+        weft.name: carried_by(weft),
+        "perftest": lambda: perftest(lab, shape, condition.one_host),
+        tcp.name: carried_by(tcp),
+    }
+    rates = {name: [] for name in measured}
     for _ in range(rounds):
-        for door, into in zip(pair, rates):
+        for name, measure in measured.items():
             try:
-                into.append(transfer(lab, door, shape, 3, condition.one_host)["gigabytes_per_second"])
+                rates[name].append(measure())
             except Failure as failure:
-                print(f"doors: {door.name}, {shape}: {failure}", file=sys.stderr)
-    return rates
+                print(f"doors: {name}, {shape}: {failure}", file=sys.stderr)
+    return list(rates.values())
 
 
 def main():
