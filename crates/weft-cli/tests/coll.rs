@@ -84,6 +84,10 @@ fn errors_name_the_wrong_option() {
             &["--ranks", "2", "--algorithm", "hierarchical:3"],
             "2 ranks are not servers of so many each",
         ),
+        (
+            &["--ranks", "2", "--algorithm", "hierarchical"],
+            "with channels=net no servers are found",
+        ),
         (&["--ranks", "2", "--algorithm", "rign"], "no algorithm \"rign\" (known: ring"),
         (&["--rank", "2", "--of", "2", "--at", "127.0.0.1:1"], "rank 2 of 2"),
         (
@@ -155,4 +159,33 @@ fn both_channels_carry_one_collective_between_hosts_of_a_lab() {
     assert_eq!((&rows[0]["over_network"], &rows[0]["wrong"]), (&0.0.into(), &0.into()), "{report}");
     assert!(rows[1]["over_network"].as_f64().unwrap() > 0.02, "{report}");
     assert_eq!(rows[1]["wrong"], 0, "{report}");
+}
+
+#[test]
+fn ranks_of_each_host_of_a_lab_are_a_server() {
+    if lab_is_missing("servers in a lab", &[]) {
+        return;
+    }
+    let spec = LabSpec { spines: 2, ..LabSpec::named(format!("wcs{}", std::process::id())) };
+    let lab = Lab::up(&spec).unwrap();
+    let ranks = ["--ranks", "4", "--lab", lab.name(), "--channels", "auto"];
+    let sizes = ["--from", "1KiB", "--to", "1MiB", "--factor", "1024", "--time", "30ms"];
+    for algorithm in ["hierarchical", "ring"] {
+        let words = ["--ranks-per-host", "2", "--algorithm", algorithm, "--json"];
+        let report = json(&weft(&[&ranks[..], &sizes, &words].concat()));
+        assert_eq!(report["servers"].to_string(), "[[0,1],[2,3]]", "{report}");
+        assert_eq!(
+            (&report["algorithm"], &report["wrong"]),
+            (&algorithm.into(), &0.into()),
+            "{report}"
+        );
+        assert_eq!(report["rows"].as_array().unwrap().len(), 2, "{report}");
+    }
+    let heading = output_text(&weft(&[&ranks[..], &sizes, &["--ranks-per-host", "2"]].concat()));
+    assert!(
+        heading.contains("# ranks 4, channels auto, servers [[0, 1], [2, 3]], lanes 2"),
+        "{heading}"
+    );
+    let full = output_text(&weft(&ranks));
+    assert!(full.contains("4 ranks, 1 on each host") && full.contains("--ranks 2"), "{full}");
 }

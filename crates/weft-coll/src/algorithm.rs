@@ -29,22 +29,25 @@ pub enum Algorithm {
         /// Number of ranks of a server; they are adjacent in the order of rings.
         local: usize,
     },
+    /// `Hierarchical` with the servers that the group's owner finds; a ring until the owner sets that
+    /// ([`Group::set_algorithm`](crate::Group::set_algorithm)).
+    ByServer,
 }
 
 impl Algorithm {
-    const NAMES: &'static [&'static str] = &["ring", "tree", "hierarchical:RANKS"];
+    const NAMES: &'static [&'static str] = &["ring", "tree", "hierarchical", "hierarchical:RANKS"];
 
     /// Returns `true` if a group of `ranks` ranks can use the algorithm.
     pub const fn fits(self, ranks: usize) -> bool {
         match self {
-            Self::Ring | Self::Tree => true,
+            Self::Ring | Self::Tree | Self::ByServer => true,
             Self::Hierarchical { local } => local > 0 && ranks.is_multiple_of(local),
         }
     }
 
     fn all_reduce(self, order: &[usize]) -> Schedule {
         match self {
-            Self::Ring => all_reduce_ring(order),
+            Self::Ring | Self::ByServer => all_reduce_ring(order),
             Self::Tree => all_reduce_double_tree(order, 1),
             Self::Hierarchical { local } => {
                 let servers: Vec<Vec<usize>> = order.chunks(local).map(<[usize]>::to_vec).collect();
@@ -60,6 +63,7 @@ impl fmt::Display for Algorithm {
             Self::Ring => out.write_str("ring"),
             Self::Tree => out.write_str("tree"),
             Self::Hierarchical { local } => write!(out, "hierarchical:{local}"),
+            Self::ByServer => out.write_str("hierarchical"),
         }
     }
 }
@@ -83,6 +87,7 @@ impl FromStr for Algorithm {
         match (text, text.strip_prefix("hierarchical:")) {
             ("ring", _) => Ok(Self::Ring),
             ("tree", _) => Ok(Self::Tree),
+            ("hierarchical", _) => Ok(Self::ByServer),
             (_, Some(local)) => match local.parse() {
                 Ok(local) if local > 0 => Ok(Self::Hierarchical { local }),
                 _ => Err(AlgorithmError::Ranks(local.into())),

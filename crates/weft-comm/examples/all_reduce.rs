@@ -1,4 +1,4 @@
-//! Ranks that sum their vectors ROUNDS times: `all_reduce RANK RANKS HOST:PORT ELEMENTS ROUNDS [net|shm|hybrid]`.
+//! Ranks that sum their vectors ROUNDS times: `all_reduce RANK RANKS HOST:PORT ELEMENTS ROUNDS [net|auto|shm|hybrid]`.
 //! Rank 0 listens at the address. `WEFT_COLL` has further options. Run it under `weft run`, or on RDMA hardware.
 
 use std::env::{self, args};
@@ -41,7 +41,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         root: 0,
         elements: elements.parse()?,
     };
-    println!("rank {rank} is there");
+    println!("rank {rank} is there, servers {:?}", group.servers());
     for round in 0..rounds {
         // The elements are whole numbers, so their sums are exact.
         let own = |at: usize| ((at + rank + round) % 100) as f32;

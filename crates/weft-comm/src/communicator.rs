@@ -1,7 +1,9 @@
 //! A rank of a group, polled by its owner.
 
+mod exchange;
 mod meet;
 mod plan;
+mod servers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -9,8 +11,7 @@ use std::os::fd::BorrowedFd;
 use meet::ChannelSetup;
 use rustix::event::{PollFd, PollFlags};
 use weft_coll::{
-    Call, CallError, Collective, Error, Event, Group, GroupEvent, HEADER_LEN, Lanes, MessageLink,
-    Share,
+    Call, CallError, Collective, Error, Event, Group, GroupEvent, Lanes, MessageLink, Share,
 };
 use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
@@ -43,6 +44,8 @@ pub struct Communicator<B> {
     options: Options,
     setup: Option<ChannelSetup>,
     shared: Option<Shared>,
+    /// The ranks of each server.
+    servers: Vec<Vec<usize>>,
     /// The thread that follows the route controller's plan, if there is one.
     follower: Option<Follower>,
     last_active: Instant,
@@ -82,8 +85,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// # Errors
     /// Returns `NoToken` if other hosts reach that address and the job has no token, `Token` if the token cannot be
     /// read, `Rank` for an invalid number, `Options` for an invalid option, `Node` if there is no device, `Missing` if
-    /// ranks do not join in time, `Refused` or `Options` if their options differ, and `Channel` or `Shared` if they
-    /// cannot reach each other, and `NoPlan` if a required route controller does not plan the group.
+    /// ranks do not join in time, `Refused` or `Options` if their options differ, `Channel`, `Shared` or `NotShared` if
+    /// they cannot reach each other, and `NoPlan` if a required route controller does not plan the group.
     pub fn join(
         at: SocketAddr,
         rank: usize,
@@ -147,7 +150,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     ///
     /// # Errors
     /// Returns `Options` if the number of addresses is not that of ranks, `NoToken` as for [`listen`](Self::listen),
-    /// and `Channel` or `Shared` if ranks do not join in time or cannot reach each other.
+    /// and `Channel`, `Shared` or `NotShared` if ranks do not join in time or cannot reach each other.
     pub fn connect(self, addresses: &[SocketAddr]) -> Result<Self, CommError> {
         let (rank, ranks) = (self.rank(), self.ranks());
         if addresses.len() != ranks {
@@ -186,6 +189,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             options,
             setup: None,
             shared: None,
+            servers: (0..ranks).map(|rank| vec![rank]).collect(),
             follower: None,
         };
         Ok((this, port))
@@ -194,14 +198,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     fn begin(mut self, addresses: Vec<SocketAddr>, group: u64) -> Result<Self, CommError> {
         let until = self.node.now() + self.options.join_timeout;
         self.connect_all(addresses, group, until)?;
-        if self.options.channels != crate::Channels::Net {
-            let config = self.options.config(self.ranks())?;
-            let longest = (config.max_body + HEADER_LEN).max(1024);
-            let size = [self.rank(), self.ranks()];
-            let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
-            self.shared = Some(Shared::open(number, size, longest, rate, until)?);
-        }
-        match self.take_plan(group) {
+        let prepared = self.share_memory().and_then(|()| self.take_plan(group));
+        match prepared {
             Ok(()) => Ok(self),
             Err(error) => {
                 // The others have to receive the reason from this rank.
@@ -219,6 +217,12 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Returns the number of ranks.
     pub const fn ranks(&self) -> usize {
         self.group.ranks()
+    }
+
+    /// Returns the ranks of each server, in the order of rings: those that share memory. With `Channels::Net`, which looks
+    /// for none, each rank is a server.
+    pub fn servers(&self) -> &[Vec<usize>] {
+        &self.servers
     }
 
     /// Returns the traffic of each channel so far, in blocks.

@@ -86,6 +86,18 @@ pub enum CommError {
         /// The error.
         why: SharedError,
     },
+    /// Two ranks do not share memory, and the option `channels` needs it of all.
+    #[error(
+        "channels={channels} is for ranks of one server, and ranks {} and {} cannot map each other's memory: they are \
+         on two servers, or differ in their /dev/shm, user or option `server`. channels=auto uses RDMA between them",
+        .ranks[0], .ranks[1]
+    )]
+    NotShared {
+        /// The option.
+        channels: &'static str,
+        /// The two ranks.
+        ranks: [usize; 2],
+    },
     /// The call is invalid.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -166,43 +178,36 @@ impl ControllerError {
     }
 }
 
-/// The errors of the memory that ranks of one machine share.
+/// The errors of the memory that ranks of one server share.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// The group is too large.
-    #[error("{ranks} ranks; {limit} can share memory")]
-    TooManyRanks {
-        /// Number of ranks of the group.
-        ranks: usize,
-        /// Maximum number of ranks.
-        limit: usize,
-    },
     /// The file cannot be made or mapped.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Rank 0's file cannot be opened.
-    #[error("{0}: shared memory is for ranks of one machine; is rank 0 on this one?")]
+    /// There is not enough memory.
+    #[error(
+        "{error}, {bytes} bytes: is /dev/shm large enough (in a container: --shm-size)? A smaller piece needs less"
+    )]
+    NoMemory {
+        /// Length of the file in bytes.
+        bytes: u64,
+        /// The kernel's error.
+        #[source]
+        error: io::Error,
+    },
+    /// The rank's file cannot be opened.
+    #[error("{0}: is its rank on this server, with the same /dev/shm?")]
     NotFound(#[source] io::Error),
     /// The file is not one that this user's job made.
-    #[error(
-        "it belongs to user {owner} and is not this job's memory. Remove it, and give all ranks a token with \
-         {variable}=TOKEN or {variable}_FILE=FILE, so that other users cannot compute its name"
-    )]
+    #[error("it belongs to user {owner} or is no file: ranks that share memory run as one user")]
     Foreign {
         /// The owner's user ID.
         owner: u32,
-        /// The environment variable of the job's token.
-        variable: &'static str,
     },
-    /// Rank 0 has not written the header of its file.
-    #[error(
-        "it has no content yet: shared memory is for ranks of one machine; is rank 0 on this one?"
-    )]
-    Empty,
-    /// A rank did not open the file in time.
-    #[error("rank {0} did not open it: is it on this machine?")]
-    NotOpened(usize),
+    /// The file does not have the rank's number.
+    #[error("it is not the memory of this job's rank")]
+    OtherContent,
 }
 
 /// Returns the names of ranks: `rank 3`, `ranks 1, 3`, or `nobody`.

@@ -1,4 +1,4 @@
-//! Collectives on hosts: ranks find each other, open channels over RDMA and, where they share a machine, shared
+//! Collectives on hosts: ranks find each other, open channels over RDMA and, where they are on one server, shared
 //! memory, and perform collectives over them ([`weft_coll`]).
 //!
 //! | subject | file |
@@ -8,7 +8,8 @@
 //! | the line by which they do | `line.rs` |
 //! | numbers that only the job's ranks know | `secret.rs` |
 //! | channels between all of them | `communicator/meet.rs` |
-//! | memory that ranks of one machine share | `shared/` |
+//! | the ranks that share memory: servers | `communicator/servers.rs` |
+//! | their memory | `shared/` |
 //! | both as a group's link | `link.rs` |
 //! | order and source ports from a route controller | `controller/`, `communicator/plan.rs` |
 //! | a rank, polled by its owner | `communicator.rs` |

@@ -1,4 +1,5 @@
-//! Both channels of a host as a group's link.
+//! RDMA and shared memory as a group's link. The inner channel between two ranks is the memory that they share; if they
+//! share none, it is RDMA, as the network is.
 
 use weft_coll::{Channel, Link, LinkError, MessageLink};
 use weft_xrdma::IbVerbs;
@@ -35,7 +36,9 @@ impl Link for HostLink<'_> {
         body: &[u8],
     ) -> Result<bool, LinkError> {
         match (&mut self.shared, channel) {
-            (Some(shared), Channel::Inner) => Ok(shared.send(to, self.net.now, head, body)),
+            (Some(shared), Channel::Inner) if shared.has(to) => {
+                Ok(shared.send(to, self.net.now, head, body))
+            }
             _ => self.net.send(to, channel, lane, head, body),
         }
     }

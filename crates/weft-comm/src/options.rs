@@ -14,10 +14,12 @@ weft_units::registry! {
     pub enum Channels: "kind of channels" {
         /// RDMA.
         Net => "net";
-        /// Memory that all ranks share: they run on one machine.
+        /// Memory between ranks that can share it, which are those of one server; RDMA between the others.
+        Auto => "auto";
+        /// Memory that all ranks share: they run on one server.
         Shm => "shm";
-        /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the
-        /// others.
+        /// Memory and RDMA at once between every two ranks (Astral, section 3.3). Ranks run on one server, and each has
+        /// a network to the others.
         Hybrid => "hybrid";
     }
 }
@@ -32,7 +34,7 @@ weft_units::registry! {
     }
 }
 
-/// The options of a rank. All ranks of a group have the same, except the node.
+/// The options of a rank. All ranks of a group have the same, except the node and the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The device, and the parameters of messages. Weft's own device sends from planned source ports where the
@@ -40,6 +42,9 @@ pub struct Options {
     pub node: weft_xrdma::Options,
     /// The carrier of messages.
     pub channels: Channels,
+    /// The name of this rank's server. Ranks share memory only if their names are equal; ranks without one share it by
+    /// `Channels::Auto` if they are in one network namespace. It may differ between ranks.
+    pub server: Option<String>,
     /// Number of RDMA channels between two ranks: each is a queue pair on all paths that the device uses.
     pub lanes: usize,
     /// The order of ranks in rings and chains (`weft plan ring`); by number if not given.
@@ -78,6 +83,7 @@ impl Default for Options {
         Self {
             node,
             channels: Channels::Net,
+            server: None,
             lanes: 2,
             order: None,
             algorithm: Algorithm::default(),
@@ -121,6 +127,16 @@ impl Options {
         Ok(())
     }
 
+    /// Replaces options that do not fit a group of `ranks` ranks by their defaults: an order of another number of ranks, and
+    /// `hierarchical:N` where N does not divide the number. A program that makes groups of several sizes with one set of
+    /// options calls this for each; without it such options are refused.
+    #[must_use]
+    pub fn for_group_of(self, ranks: usize) -> Self {
+        let order = self.order.filter(|order| order.len() == ranks);
+        let algorithm = Some(self.algorithm).filter(|algorithm| algorithm.fits(ranks));
+        Self { order, algorithm: algorithm.unwrap_or_default(), ..self }
+    }
+
     /// Returns the configuration of the group.
     ///
     /// # Errors
@@ -142,10 +158,17 @@ impl Options {
         if self.controller.is_some() && self.channels == Channels::Shm {
             return refuse("controller: a group whose channels are shm sends no packets".into());
         }
+        if self.algorithm == Algorithm::ByServer && self.channels == Channels::Net {
+            return refuse(
+                "hierarchical: with channels=net no servers are found; give the ranks of each, hierarchical:N, or \
+                 channels=auto"
+                    .into(),
+            );
+        }
         let mut order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
         let only = match self.channels {
             Channels::Net => Some(weft_coll::Channel::Network),
-            Channels::Shm => Some(weft_coll::Channel::Inner),
+            Channels::Auto | Channels::Shm => Some(weft_coll::Channel::Inner),
             Channels::Hybrid => None,
         };
         let mut config = Config::of(ranks, only);
@@ -203,5 +226,41 @@ impl Options {
             channels.name(),
             piece.0
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_job_fit_its_smaller_groups() {
+        let four = |algorithm: &str| {
+            let mut options = Options { channels: Channels::Auto, ..Options::default() };
+            options.set("algorithm", algorithm).unwrap();
+            options.set("order", "3,1,0,2").unwrap();
+            options
+        };
+        let hierarchical = four("hierarchical:4");
+        let error = hierarchical.config(2).unwrap_err().to_string();
+        assert!(error.contains("does not name each of 2 ranks once"), "{error}");
+        // Groups of two, such as those of messages between two ranks of PyTorch.
+        let pair = hierarchical.clone().for_group_of(2);
+        assert_eq!((pair.algorithm, &pair.order), (Algorithm::Ring, &None));
+        assert_eq!(pair.config(2).unwrap().order, [0, 1]);
+        let whole = hierarchical.for_group_of(4).config(4).unwrap();
+        assert_eq!(whole.algorithm, Algorithm::Hierarchical { local: 4 });
+        assert_eq!(whole.order, [3, 1, 0, 2]);
+        assert_eq!(four("hierarchical").for_group_of(2).algorithm, Algorithm::ByServer);
+    }
+
+    #[test]
+    fn servers_are_not_found_without_their_memory() {
+        let mut options = Options::default();
+        options.set("algorithm", "hierarchical").unwrap();
+        let error = options.config(4).unwrap_err().to_string();
+        assert!(error.contains("hierarchical:N") && error.contains("channels=auto"), "{error}");
+        options.channels = Channels::Auto;
+        assert_eq!(options.config(4).unwrap().channel, Some(weft_coll::Channel::Inner));
     }
 }

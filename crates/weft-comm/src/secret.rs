@@ -1,5 +1,5 @@
-//! Numbers that only ranks of a job can compute: ranks send them on each channel, and use them in the name of their
-//! shared memory.
+//! Numbers computed from texts: those that only ranks of a job can compute, which ranks send on each channel, and those
+//! of servers.
 
 use std::net::SocketAddr;
 
@@ -17,10 +17,9 @@ pub(crate) fn group_number(
     number(key.as_bytes(), &format!("group {addresses:?} {agreement}"))
 }
 
-/// Returns the number in the name of a group's shared memory. Other users of the machine can list
-/// names.
-pub(crate) fn memory_number(group: u64) -> u64 {
-    number(&group.to_le_bytes(), "shared memory")
+/// Returns the number of a server: a text that is equal at its ranks.
+pub(crate) fn server_number(text: &str) -> u64 {
+    number(b"server", text)
 }
 
 /// Returns the number in the name of a group's job at a route controller, whose readers see names.
@@ -38,10 +37,9 @@ fn number(key: &[u8], text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// The attacker: a host that knows the ranks' addresses and their agreement, and a user who
-    /// lists `/dev/shm`.
+    /// The attacker: a host that knows the ranks' addresses and their agreement.
     #[test]
-    fn a_groups_number_follows_neither_from_addresses_nor_from_its_memorys_name() {
+    fn a_groups_number_does_not_follow_from_addresses() {
         let addresses = ["10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7000".parse().unwrap()];
         let [one, other] = [Token::random().unwrap(), Token::random().unwrap()];
         let of = |token| group_number(token, &addresses, "ranks=2");
@@ -49,6 +47,5 @@ mod tests {
         assert_ne!(of(Some(&one)), of(Some(&other)));
         assert_ne!(of(Some(&one)), of(None));
         assert_ne!(of(None), group_number(None, &addresses, "ranks=2,lanes=1"));
-        assert_ne!(memory_number(of(None)), of(None));
     }
 }

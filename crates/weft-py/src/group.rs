@@ -99,7 +99,8 @@ impl Group {
 
 #[pymethods]
 impl Group {
-    /// Opens a rank's device and listens.
+    /// Opens a rank's device and listens. Options for groups of other sizes have their defaults: one set is for all groups
+    /// of a job.
     #[new]
     fn new(
         py: Python<'_>,
@@ -111,6 +112,7 @@ impl Group {
         for (name, value) in &options {
             chosen.set(name, value).map_err(|error| error.raise(py))?;
         }
+        let chosen = chosen.for_group_of(ranks);
         let listening = py.detach(|| Communicator::listen(rank, ranks, chosen));
         let (rank, address) = listening.map_err(|error| error.raise(py))?;
         let state = Mutex::new(State::Listening(Box::new(rank)));

@@ -22,6 +22,7 @@ mod report;
 Examples:
   weft coll perf --ranks 4                                  four ranks on this machine
   sudo weft coll perf --ranks 4 --lab lab                   each on a host of `weft lab up --leaves 4`
+  sudo weft coll perf --ranks 4 --lab lab --ranks-per-host 2 --channels auto   two hosts, memory inside each
   weft coll perf --rank 0 --of 2 --at 10.0.0.1:47000 --token-file job    on one host, and with --rank 1 on another"
 )]
 pub(crate) struct Args {

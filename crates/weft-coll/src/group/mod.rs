@@ -248,6 +248,20 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.config.order = order;
     }
 
+    /// Changes the algorithm of all-reduces of long buffers from the next call on. All ranks change it after the same call.
+    ///
+    /// # Panics
+    /// If a call is in progress, or the algorithm does not fit the number of ranks.
+    pub fn set_algorithm(&mut self, algorithm: Algorithm) {
+        assert!(
+            self.calls.is_empty(),
+            "the schedules of calls in progress are of the old algorithm"
+        );
+        assert!(algorithm.fits(self.ranks()), "{algorithm} for {} ranks", self.ranks());
+        self.schedules.clear();
+        self.config.algorithm = algorithm;
+    }
+
     /// Starts a collective on a buffer, which its [`Event`] returns. Calls are numbered from 0 and complete in
     /// order; several may be in progress. [`advance`](Self::advance) performs it.
     ///

@@ -31,6 +31,8 @@ pub(super) struct Wire {
     pub(super) dead: Vec<bool>,
     /// Maximum number of messages in a lane.
     pub(super) lane_capacity: usize,
+    /// Number of bytes sent from one rank to another.
+    pub(super) bytes_sent: BTreeMap<(usize, usize), usize>,
 }
 
 impl Wire {
@@ -66,6 +68,7 @@ impl Link for End<'_> {
         if wire.lanes.entry(lane).or_default().len() >= lane_capacity {
             return Ok(false);
         }
+        *wire.bytes_sent.entry((self.rank, to)).or_default() += header.len() + body.len();
         let at = wire.arrival(lane, header.len() + body.len());
         wire.lanes.entry(lane).or_default().push_back((at, [header, body].concat()));
         Ok(true)

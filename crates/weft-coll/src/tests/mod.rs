@@ -3,5 +3,6 @@ mod memory;
 mod network;
 mod operations;
 mod rounds;
+mod servers;
 mod sharing;
 mod values;

@@ -3,9 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_coll::{Call, Collective, DataType, Op};
-
-use super::{Communicator, Held};
+use super::Communicator;
 use crate::controller::{Announcement, Controller, Follower, PlannedDevice, Task};
 use crate::options::Traffic;
 use crate::{CommError, Options, secret};
@@ -142,11 +140,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
 
     /// Returns the descriptions of all ranks.
     fn gather(&mut self, own: Option<Sender>) -> Result<Vec<Option<Sender>>, CommError> {
-        let (rank, ranks) = (self.rank(), self.ranks());
-        let mut all = vec![0; DESCRIPTION_BYTES * ranks];
-        all[rank * DESCRIPTION_BYTES..][..DESCRIPTION_BYTES]
-            .copy_from_slice(&Sender::describe(own));
-        let all = self.exchange(Collective::AllGather, all)?;
+        let all = self.all_gather(&Sender::describe(own))?;
         Ok(all.chunks_exact(DESCRIPTION_BYTES).map(Sender::read).collect())
     }
 
@@ -170,7 +164,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
                 bytes[1..=len].copy_from_slice(&why.as_bytes()[..len]);
             }
         }
-        let bytes = self.exchange(Collective::Broadcast, bytes)?;
+        let bytes = self.broadcast(bytes)?;
         if bytes[0] != PLANNED {
             let why = String::from_utf8_lossy(&bytes[1..]);
             return Ok(Err(why.trim_end_matches('\0').to_owned()));
@@ -178,24 +172,6 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let number = |four: &[u8]| u32::from_le_bytes(four.try_into().expect("four bytes"));
         let order = bytes[1..].chunks_exact(4).take(ranks).map(number);
         Ok(Ok(order.map(|rank| usize::try_from(rank).expect("a word")).collect()))
-    }
-
-    /// Performs a collective on bytes, with rank 0 as the root.
-    fn exchange(&mut self, collective: Collective, bytes: Vec<u8>) -> Result<Vec<u8>, CommError> {
-        let elements = bytes.len();
-        let call = Call { collective, data_type: DataType::U8, op: Op::Max, root: 0, elements };
-        let number = self.group.submit(call, Held::Own(bytes))?;
-        self.advance();
-        match self.wait_held(None, Some(self.options.join_timeout)) {
-            Some(event) => {
-                event.result?;
-                match event.buffer {
-                    Held::Own(bytes) => Ok(bytes),
-                    Held::Caller(_) => unreachable!("no call of the owner is in progress"),
-                }
-            }
-            None => Err(self.timed_out(number, self.options.join_timeout)),
-        }
     }
 }
 

@@ -23,6 +23,7 @@ struct Row {
 /// Every option of a rank except the node's (`weft_xrdma::Options::set`).
 const TABLE: &[Row] = &[
     Row { name: "channels", set: |to, text| assign(&mut to.channels, text.parse()) },
+    Row { name: "server", set: |to, text| assign(&mut to.server, read_server(text)) },
     Row { name: "lanes", set: |to, text| to.lanes.read(text, "number") },
     Row { name: "order", set: |to, text| read_order(&mut to.order, text) },
     Row { name: "algorithm", set: |to, text| assign(&mut to.algorithm, text.parse()) },
@@ -70,12 +71,16 @@ fn read_rate(to: &mut Option<u64>, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn read_server(name: &str) -> Result<Option<String>, &'static str> {
+    if name.is_empty() { Err("a server's name is not empty") } else { Ok(Some(name.to_owned())) }
+}
+
 fn read_token(to: &mut Option<Token>, file: &str) -> Result<(), String> {
     assign(to, Token::read(Path::new(file)).map(Some))
 }
 
 impl Options {
-    /// Sets an option: `channels`, `lanes`, `order` (`0,2,1,3`), `algorithm`, `piece`, `shm_rate` (in bits per second),
+    /// Sets an option: `channels`, `server`, `lanes`, `order` (`0,2,1,3`), `algorithm`, `piece`, `shm_rate` (in bits per second),
     /// `join_timeout`, `hello_timeout`, `token_file`, `controller` (`HOST:PORT` or `require:HOST:PORT`),
     /// `controller_token_file`, `plan_traffic`, `plan_ports`, or one of the node's (`weft_xrdma::Options::set`).
     ///
@@ -126,6 +131,7 @@ mod tests {
         let file = token_file();
         let words = [
             ("channels", "shm"),
+            ("server", "h7"),
             ("lanes", "7"),
             ("order", "0,2,1"),
             ("algorithm", "tree"),
@@ -153,6 +159,7 @@ mod tests {
         let Options {
             node,
             channels,
+            server,
             lanes,
             order,
             algorithm,
@@ -167,6 +174,7 @@ mod tests {
             plan_ports,
         } = options;
         assert_eq!((node.config.depth, channels, lanes), (77, Channels::Shm, 7));
+        assert_eq!(server.as_deref(), Some("h7"));
         assert_eq!((order, algorithm), (Some(vec![0, 2, 1]), Algorithm::Tree));
         assert_eq!((piece, shm_rate), (ByteCount(8 << 10), Some(1_000_000_000)));
         assert_eq!(join_timeout, Duration::from_secs(5));
@@ -182,9 +190,10 @@ mod tests {
             ("order", "0,x", "order=0,x: not a list of ranks, as in 0,2,1,3"),
             ("shm_rate", "fast", "shm_rate=fast: not a rate, as in 10Gbps"),
             ("lanes", "-1", "lanes=-1: not a number"),
+            ("server", "", "server=: a server's name is not empty"),
             ("join_timeout", "5", "join_timeout=5: not a time, as in 60s"),
             ("token_file", "/no/such", "/no/such"),
-            ("channels", "smh", "known: net, shm, hybrid"),
+            ("channels", "smh", "known: net, auto, shm, hybrid"),
             ("controller", "10.9.0.1", "controller=10.9.0.1: not HOST:PORT"),
             ("ordr", "0,1", "did you mean \"order\""),
             ("dept", "9", "did you mean \"depth\""),

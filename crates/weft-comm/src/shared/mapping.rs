@@ -8,7 +8,10 @@ use std::io;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A mapped file.
+/// The largest page of Linux in bytes: offsets of mappings are multiples of it.
+pub(super) const MAX_PAGE: usize = 64 << 10;
+
+/// A mapped range of a file.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -19,11 +22,17 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file, which must have at least that many.
-    pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
-        let both = ProtFlags::READ | ProtFlags::WRITE;
+    /// Maps `len` bytes of a file from `offset` on, a multiple of [`MAX_PAGE`].
+    ///
+    /// # Errors
+    /// Returns `UnexpectedEof` if the file is shorter: access to the rest would end the process. Or the kernel's error.
+    pub(super) fn of(file: &File, offset: usize, len: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < (offset + len) as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (both, any) = (ProtFlags::READ | ProtFlags::WRITE, core::ptr::null_mut());
         // SAFETY: the kernel chooses a free range; the file is ours and is not made shorter.
-        let start = unsafe { mmap(core::ptr::null_mut(), len, both, MapFlags::SHARED, file, 0)? };
+        let start = unsafe { mmap(any, len, both, MapFlags::SHARED, file, offset as u64)? };
         let start = NonNull::new(start.cast()).expect("a mapping is not at zero");
         Ok(Self { start, len })
     }

@@ -98,12 +98,9 @@ def _put_back(tensors, flats):
             tensor.copy_(flat.view(tensor.shape))
 
 
-def _options(size):
-    """Returns the options of WEFT_COLL for a group of this size. An order is that of groups of as many ranks as it names."""
-    options = dict(word.split("=", 1) for word in os.environ.get("WEFT_COLL", "").split())
-    if options.get("order", "").count(",") + 1 != size:
-        options.pop("order", None)
-    return options
+def _options():
+    """Returns the options of WEFT_COLL. A group ignores those that are for groups of other sizes."""
+    return dict(word.split("=", 1) for word in os.environ.get("WEFT_COLL", "").split())
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -114,7 +111,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
         self._store, self._pairs = store, {}
         self._group_name = self._group_text = ""
-        self._group = Group(rank, size, _options(size))
+        self._group = Group(rank, size, _options())
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
         self._kept = collections.deque(maxlen=_MAX_KEPT_WORKS)
@@ -312,7 +309,7 @@ class ProcessGroup(dist.ProcessGroup):
             name = f"weft/message/{sender}>{receiver}/{tag}"
             end = ends.index(self._rank)
             # A pair's packets are not planned: its group exists for as long as the messages.
-            options = {key: value for key, value in _options(2).items() if not key.startswith("controller")}
+            options = {key: value for key, value in _options().items() if not key.startswith("controller")}
             self._pairs[ends, tag] = Pair(self._store, name, end, options)
         pair = self._pairs[ends, tag]
         flats = [_flat(tensor) for tensor in tensors]

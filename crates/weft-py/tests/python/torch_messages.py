@@ -1,5 +1,6 @@
 """Messages between ranks, as pipelines exchange them: the output is the same with every backend."""
 
+import os
 import sys
 
 import torch
@@ -8,6 +9,9 @@ import torch.distributed as dist
 backend = sys.argv[1]
 if backend == "weft":
     import weft.torch  # noqa: F401
+
+    # Messages are in groups of two ranks, which ignore an order and a hierarchy of three.
+    os.environ["WEFT_COLL"] = "channels=auto algorithm=hierarchical:3 order=0,2,1"
 
 dist.init_process_group(backend)
 rank, size = dist.get_rank(), dist.get_world_size()

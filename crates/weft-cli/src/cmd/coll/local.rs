@@ -1,4 +1,4 @@
-//! Starts all ranks from one command: processes of this machine, or one on each host of a lab.
+//! Starts all ranks from one command: processes of this machine, or on the hosts of a lab.
 
 use std::env;
 use std::net::{SocketAddr, TcpListener};
@@ -15,13 +15,17 @@ const PORT: u16 = 47_000;
 const RATE: &str = "WEFT_LINE_RATE";
 const MTU: &str = "WEFT_MTU";
 
-/// Starts this command once for each rank, and waits for all.
-pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
+/// Starts this command once for each rank, and waits for all. `per_host` ranks run on each host of a lab, the first on h0.
+pub(super) fn run(ranks: usize, lab: Option<&str>, per_host: usize) -> Result<ExitCode> {
     let lab = lab.map(Lab::open).transpose()?;
     let at = match &lab {
-        Some(lab) if ranks > lab.fabric().hosts() => {
+        Some(lab) if ranks.div_ceil(per_host) > lab.fabric().hosts() => {
             let (name, hosts) = (lab.name(), lab.fabric().hosts());
-            bail!("{ranks} ranks, but lab {name:?} has {hosts} hosts: --ranks {hosts}");
+            let most = hosts.saturating_mul(per_host);
+            bail!(
+                "{ranks} ranks, {per_host} on each host, but lab {name:?} has {hosts} hosts: --ranks {most}, or more \
+                 --ranks-per-host"
+            );
         }
         Some(lab) => SocketAddr::from((lab.fabric().address(0), PORT)),
         None => TcpListener::bind("127.0.0.1:0")
@@ -33,7 +37,8 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
         Some(token) => token,
         None => Token::random().context("cannot make a token for the job")?,
     };
-    let mut children = start_all(ranks, |rank| start(rank, ranks, at, &token, lab.as_ref()))?;
+    let place = |rank| lab.as_ref().map(|lab| (lab, rank / per_host));
+    let mut children = start_all(ranks, |rank| start(rank, ranks, at, &token, place(rank)))?;
     let mut failed = Vec::new();
     for (rank, child) in children.iter_mut().enumerate() {
         let status = child.wait().with_context(|| format!("cannot wait for rank {rank}"))?;
@@ -66,12 +71,13 @@ fn start_all(ranks: usize, start: impl Fn(usize) -> Result<Child>) -> Result<Vec
     Ok(children)
 }
 
+/// Starts a rank on this machine, or on a host of a lab.
 fn start(
     rank: usize,
     ranks: usize,
     at: SocketAddr,
     token: &Token,
-    lab: Option<&Lab>,
+    place: Option<(&Lab, usize)>,
 ) -> Result<Child> {
     let program = env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
@@ -86,18 +92,18 @@ fn start(
         &at.to_string(),
     ]);
     command.env(TOKEN_VARIABLE, token.reveal());
-    match lab {
-        Some(lab) => {
+    match place {
+        Some((lab, host)) => {
             // The interface does not report a rate limit that the lab has set.
             if let Some(rate) =
-                lab.links()[rank].forward.rate.filter(|_| env::var_os(RATE).is_none())
+                lab.links()[host].forward.rate.filter(|_| env::var_os(RATE).is_none())
             {
                 command.env(RATE, rate.to_string());
             }
             if env::var_os(MTU).is_none() {
                 command.env(MTU, lab.spec().mtu.to_string());
             }
-            Ok(lab.spawn(&format!("h{rank}"), &mut command)?)
+            Ok(lab.spawn(&format!("h{host}"), &mut command)?)
         }
         None => command.spawn().with_context(|| format!("cannot start rank {rank}")),
     }

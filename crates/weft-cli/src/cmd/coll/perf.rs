@@ -30,9 +30,12 @@ pub(super) struct Args {
     /// Start this number of ranks on this machine
     #[arg(long, required_unless_present_any = ["rank"])]
     ranks: Option<usize>,
-    /// A lab whose hosts h0, h1, … take a rank each, with --ranks
+    /// A lab on whose hosts h0, h1, … the ranks run, with --ranks
     #[arg(long, value_name = "NAME", requires = "ranks")]
     lab: Option<String>,
+    /// Ranks on each host of the lab
+    #[arg(long, value_name = "RANKS", default_value_t = 1, requires = "lab")]
+    ranks_per_host: usize,
     /// Be this rank, from 0
     #[arg(long)]
     rank: Option<usize>,
@@ -81,9 +84,12 @@ pub(super) struct Args {
     /// Do not check the results
     #[arg(long)]
     no_check: bool,
-    /// Channels that carry messages: net, shm or hybrid
+    /// Channels that carry messages: net, auto, shm or hybrid
     #[arg(long, default_value = "net")]
     channels: Channels,
+    /// The name of this rank's server: ranks of other names share no memory with it [default: servers are found]
+    #[arg(long, value_name = "NAME", requires = "rank")]
+    server: Option<String>,
     /// Channels over RDMA between two ranks
     #[arg(long, default_value_t = 2)]
     lanes: usize,
@@ -93,7 +99,8 @@ pub(super) struct Args {
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
-    /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), or hierarchical:RANKS with RANKS in each server
+    /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), hierarchical (inside servers, then between them),
+    /// or hierarchical:RANKS with RANKS in each server
     #[arg(long, default_value_t = Algorithm::default())]
     algorithm: Algorithm,
     /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`); needs Weft's device
@@ -159,7 +166,10 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
     }
     match (arguments.rank, arguments.ranks) {
         (None, Some(0)) => bail!("--ranks 0: a group has at least one"),
-        (None, Some(ranks)) => local::run(ranks, arguments.lab.as_deref()),
+        (None, _) if arguments.ranks_per_host == 0 => bail!("--ranks-per-host 0: at least one"),
+        (None, Some(ranks)) => {
+            local::run(ranks, arguments.lab.as_deref(), arguments.ranks_per_host)
+        }
         (Some(rank), _) => run_rank(rank, arguments, output),
         (None, None) => bail!("which ranks? --ranks for all here, --rank for one"),
     }
@@ -172,7 +182,7 @@ fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     if arguments.ports.is_some() {
         ports::check_device()?;
     }
-    let ranks = group.ranks();
+    let (ranks, servers) = (group.ranks(), group.servers().to_vec());
     if arguments.root >= ranks {
         bail!("--root {}: the group has ranks 0 to {}", arguments.root, ranks - 1);
     }
@@ -180,6 +190,7 @@ fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     let mut report = report::Report {
         ranks,
         channels: arguments.channels.name(),
+        servers,
         lanes: arguments.lanes,
         algorithm: arguments.algorithm.to_string(),
         rows: Vec::new(),
@@ -223,6 +234,7 @@ fn join(
     let options = Options {
         node,
         channels: arguments.channels,
+        server: arguments.server.clone(),
         lanes: arguments.lanes,
         order: arguments.order.clone(),
         algorithm: arguments.algorithm,

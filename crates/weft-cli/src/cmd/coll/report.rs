@@ -31,6 +31,8 @@ pub(super) struct Row {
 pub(super) struct Report {
     pub(super) ranks: usize,
     pub(super) channels: &'static str,
+    /// The ranks of each server.
+    pub(super) servers: Vec<Vec<usize>>,
     pub(super) lanes: usize,
     pub(super) algorithm: String,
     pub(super) rows: Vec<Row>,
@@ -40,8 +42,13 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn head(&self) -> String {
-        let Self { ranks, channels, lanes, algorithm, .. } = self;
-        format!("# ranks {ranks}, channels {channels}, lanes {lanes}, algorithm {algorithm}\n")
+        let Self { ranks, channels, servers, lanes, algorithm, .. } = self;
+        let channels = match servers.len() {
+            // No rank shares memory.
+            all if all == *ranks => format!("channels {channels}"),
+            _ => format!("channels {channels}, servers {servers:?}"),
+        };
+        format!("# ranks {ranks}, {channels}, lanes {lanes}, algorithm {algorithm}\n")
     }
 
     pub(super) fn tail(&self) -> String {
