@@ -45,7 +45,7 @@ impl RouterEntry {
 }
 
 /// Returns `PATH` with the administrator's folders, which users and services often lack.
-fn search_path() -> String {
+pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 }

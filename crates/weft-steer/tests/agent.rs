@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 use common::{is_missing, lab, read};
 use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_trial::routers_of;
-use weft_wire::sflow::{Datagram, Interface, PORT, Sample, SampledPacket};
+use weft_wire::sflow::{
+    Datagram, DatagramWriter, IfCounters, Interface, PORT, QueueMarks, Sample, SampledPacket,
+    Source,
+};
 
 /// The sampling rate. `PACKETS` packets are sent, which cross a leaf through one port in and one port out.
 const RATE: u32 = 16;
@@ -72,7 +75,22 @@ fn samples_agree_with_the_sent_packets_and_tshark_reads_the_same() {
     }
     assert_eq!(agent.counters().dropped, 0);
     assert_eq!(agent.counters().datagrams, datagrams.len() as u64);
+    datagrams.push(with_marks());
     agrees_with_tshark(&datagrams);
+}
+
+/// Returns a datagram with the marks of two ports' queues, which this kernel need not count: a record that tshark does not
+/// know.
+fn with_marks() -> Vec<u8> {
+    let mut buffer = [0; 400];
+    let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 1, 1000);
+    for index in [1, 2] {
+        let counters = IfCounters { index, out_octets: 1 << 40, ..IfCounters::default() };
+        let marks = Some(QueueMarks { marked: 7 });
+        assert!(writer.counters(index, Source::interface(index), &counters, marks));
+    }
+    let length = writer.finish();
+    buffer[..length].to_vec()
 }
 
 fn received(collector: &UdpSocket) -> Vec<Vec<u8>> {

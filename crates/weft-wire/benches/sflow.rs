@@ -36,7 +36,8 @@ fn datagram(flows: u32, counters: u32) -> Vec<u8> {
         assert!(fits, "{flows} flow samples do not fit");
     }
     for sequence in 0..counters {
-        let fits = writer.counters(sequence, Source::interface(sequence), &IfCounters::default());
+        let source = Source::interface(sequence);
+        let fits = writer.counters(sequence, source, &IfCounters::default(), None);
         assert!(fits, "{counters} counter samples do not fit");
     }
     let length = writer.finish();

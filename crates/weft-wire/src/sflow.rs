@@ -5,7 +5,7 @@
 //! datagram: 5 | agent's address | sub-agent | sequence | uptime | samples
 //! sample:   format | length | flow sample | counter sample | other, skipped by its length
 //! flow:     sequence | source | rate | pool | drops | input | output | records (raw packet header, …)
-//! counters: sequence | source | records (generic interface counters, …)
+//! counters: sequence | source | records (generic interface counters, marks of queues, …)
 //! ```
 //!
 //! Everything is XDR (RFC 4506): big-endian words of four bytes. [`Datagram::parse`] borrows from the
@@ -13,6 +13,8 @@
 //! requires. A malformed sample is an error by itself: the samples after it are still read. Expanded
 //! samples (formats 3 and 4) give the same values as compact ones. [`DatagramWriter`] writes the compact
 //! forms.
+//!
+//! The standard has no counter of congestion marks. [`QueueMarks`] is a record of Weft's own, which other collectors skip.
 
 mod counters;
 mod datagram;
@@ -22,7 +24,7 @@ mod packet;
 mod write;
 mod xdr;
 
-pub use counters::{CounterSample, IfCounters};
+pub use counters::{CounterSample, IfCounters, QueueMarks};
 pub use datagram::{Datagram, Sample, Samples};
 pub use error::SflowError;
 pub use flow::{FlowSample, Interface, RawHeader, Source};
@@ -54,6 +56,13 @@ mod sample_format {
 mod record_format {
     pub(super) const RAW_HEADER: u32 = 1;
     pub(super) const IF_COUNTERS: u32 = 1;
+}
+
+/// The formats of Weft's own records.
+mod weft_format {
+    /// The largest enterprise number that a format has room for. IANA numbers enterprises upwards and has not assigned it.
+    pub(super) const ENTERPRISE: u32 = 0xf_ffff;
+    pub(super) const QUEUE_MARKS: u32 = 1;
 }
 
 #[cfg(test)]

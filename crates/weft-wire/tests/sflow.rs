@@ -2,7 +2,7 @@
 
 use weft_units::{Rng, Seed};
 use weft_wire::sflow::{
-    DatagramWriter, ETHERNET, FlowSample, IfCounters, Interface, RawHeader, Source,
+    DatagramWriter, ETHERNET, FlowSample, IfCounters, Interface, QueueMarks, RawHeader, Source,
 };
 
 mod properties;
@@ -18,7 +18,8 @@ fn datagram(rng: &mut Rng) -> Vec<u8> {
     for sequence in 0..=u32::try_from(rng.below(4)).unwrap() {
         let source = Source::interface(sequence + 1);
         let added = if rng.chance(1, 3) {
-            writer.counters(sequence, source, &IfCounters::default())
+            let marks = rng.chance(1, 2).then_some(QueueMarks { marked: sequence });
+            writer.counters(sequence, source, &IfCounters::default(), marks)
         } else {
             writer.flow(&FlowSample {
                 sequence,

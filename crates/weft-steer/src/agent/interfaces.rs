@@ -1,17 +1,30 @@
-//! The interfaces of a namespace with their kernel counters.
+//! The interfaces of a namespace with their kernel counters and the marks of their queues.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 
 use serde::Deserialize;
-use weft_wire::sflow::IfCounters;
+use weft_wire::sflow::{IfCounters, QueueMarks};
 
-use crate::{AnswerFault, SteerError};
+use super::{iproute, queues};
+use crate::SteerError;
 
-/// The interfaces by index.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Interfaces(pub(super) BTreeMap<u32, IfCounters>);
+/// The interfaces of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Interfaces {
+    /// The counters by ifIndex.
+    pub(super) by_index: BTreeMap<u32, InterfaceCounters>,
+    /// The error of reading the queues' marks, if they cannot be read; then no interface has marks.
+    pub(super) marks_error: Option<SteerError>,
+}
+
+/// The counters of an interface.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InterfaceCounters {
+    pub(super) counters: IfCounters,
+    /// The marks of its queues, if they count any.
+    pub(super) marks: Option<QueueMarks>,
+}
 
 /// An entry of `ip -j -s link show`.
 #[derive(Debug, Deserialize)]
@@ -50,26 +63,22 @@ impl Interfaces {
     /// # Errors
     /// Returns `Io` if `ip` cannot be run, `Answer` if it fails or prints invalid JSON.
     pub(super) fn read() -> Result<Self, SteerError> {
-        let run = Command::new("ip").args(["-j", "-s", "link", "show"]).output();
-        let output = run.map_err(SteerError::io("run `ip` (apt-get install iproute2)"))?;
-        let wrong = |reason| SteerError::Answer {
-            router: "this machine".into(),
-            what: "`ip -j -s link show`",
-            reason,
-        };
-        if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(wrong(AnswerFault::Command(stderr)));
-        }
         let links: Vec<LinkEntry> =
-            serde_json::from_slice(&output.stdout).map_err(|error| wrong(error.into()))?;
-        let ethernet = links.iter().filter(|it| it.link_type == "ether");
-        Ok(Self(ethernet.map(|it| (it.ifindex, counters(it))).collect()))
+            iproute::show("ip", &["-j", "-s", "link", "show"], "`ip -j -s link show`")?;
+        let (marks, marks_error) = match queues::read() {
+            Ok(marks) => (marks, None),
+            Err(error) => (BTreeMap::new(), Some(error)),
+        };
+        let ethernet = links.iter().filter(|it| it.link_type == "ether").map(|link| {
+            let marks = marks.get(&link.ifname).copied();
+            (link.ifindex, InterfaceCounters { counters: counters(link), marks })
+        });
+        Ok(Self { by_index: ethernet.collect(), marks_error })
     }
 
     /// Returns `true` if packets of this interface are sampled.
     pub(super) fn samples(&self, interface: u32) -> bool {
-        self.0.contains_key(&interface)
+        self.by_index.contains_key(&interface)
     }
 }
 

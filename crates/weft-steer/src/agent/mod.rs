@@ -1,18 +1,21 @@
-//! An sFlow agent for Linux routers: it samples packets at random as they arrive and leave, reads interface counters,
-//! and sends both to a collector.
+//! An sFlow agent for Linux routers: it samples packets at random as they arrive and leave, reads interface counters and
+//! the marks of queues, and sends all of them to a collector.
 //!
 //! | step | where |
 //! | --- | --- |
 //! | packets sampled by the kernel, before anything is copied | `capture.rs` |
 //! | interface counters | `interfaces.rs` |
-//! | both as datagrams | `report.rs` |
+//! | marks that the interfaces' queues made | `queues.rs` |
+//! | all of them as datagrams | `report.rs` |
 //!
 //! One process serves a router, or all routers of a lab: it enters each router's network namespace once to open its
 //! sockets, and sends from its own namespace.
 
 mod capture;
 mod interfaces;
+mod iproute;
 mod namespace;
+mod queues;
 mod report;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -86,6 +89,16 @@ struct Router {
     reporter: Reporter,
 }
 
+impl Router {
+    /// Replaces the interfaces, and logs when the marks of queues cannot be read any more.
+    fn set_interfaces(&mut self, interfaces: Interfaces) {
+        if let (None, Some(error)) = (&self.interfaces.marks_error, &interfaces.marks_error) {
+            tracing::warn!(%error, "marks of queues are not reported; the controller estimates marks from samples");
+        }
+        self.interfaces = interfaces;
+    }
+}
+
 /// Maximum number of packets read from one router before the next.
 const MAX_PACKETS_PER_ROUTER: usize = 256;
 
@@ -97,11 +110,13 @@ impl Agent {
     pub fn open(plan: AgentPlan) -> Result<Self, SteerError> {
         let routers = plan.routers.iter().map(|watched| {
             let open = || -> Result<Router, SteerError> {
-                Ok(Router {
+                let mut router = Router {
                     capture: Capture::open(plan.rate)?,
-                    interfaces: Interfaces::read()?,
+                    interfaces: Interfaces::default(),
                     reporter: Reporter::new(watched.address, plan.rate),
-                })
+                };
+                router.set_interfaces(Interfaces::read()?);
+                Ok(router)
             };
             match &watched.namespace {
                 Some(name) => enter(name, open)?,
@@ -194,7 +209,7 @@ impl Agent {
                 Some(name) => enter(name, Interfaces::read)??,
                 None => Interfaces::read()?,
             };
-            router.interfaces = interfaces;
+            router.set_interfaces(interfaces);
             let dropped = router.capture.dropped()?;
             self.counters.dropped += u64::from(dropped);
             let uptime = self.started.elapsed();

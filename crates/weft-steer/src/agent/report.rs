@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weft_wire::sflow::{
-    DatagramWriter, ETHERNET, FlowSample, IfCounters, Interface, RawHeader, Source,
-};
+use weft_wire::sflow::{DatagramWriter, ETHERNET, FlowSample, Interface, RawHeader, Source};
 
 use super::capture::{Direction, Sampled};
-use super::interfaces::Interfaces;
+use super::interfaces::{InterfaceCounters, Interfaces};
 
 /// Size of a datagram in bytes: with UDP and IPv6 headers it fits any Ethernet.
 const MAX_DATAGRAM_BYTES: usize = 1400;
@@ -115,25 +113,26 @@ impl Reporter {
         dropped: u32,
         uptime: Duration,
     ) -> Vec<Vec<u8>> {
-        /// Number of counter samples per datagram; each has 116 bytes.
-        const PER_DATAGRAM: usize = (MAX_DATAGRAM_BYTES - 64) / 116;
+        /// Number of counter samples per datagram; each has 128 bytes, with marks.
+        const PER_DATAGRAM: usize = (MAX_DATAGRAM_BYTES - 64) / 128;
         self.drops = self.drops.wrapping_add(dropped);
-        let all: Vec<IfCounters> = interfaces.0.values().copied().collect();
+        let all: Vec<InterfaceCounters> = interfaces.by_index.values().copied().collect();
         all.chunks(PER_DATAGRAM)
             .map(|chunk| {
-                let numbered: Vec<(u32, &IfCounters)> = chunk
+                let numbered: Vec<(u32, &InterfaceCounters)> = chunk
                     .iter()
-                    .map(|counters| {
+                    .map(|it| {
+                        let counters = &it.counters;
                         let counted = self.sources.entry(counters.index).or_default();
                         counted.counter_samples = counted.counter_samples.wrapping_add(1);
                         counted.packets = counters.in_unicast.wrapping_add(counters.out_unicast);
-                        (counted.counter_samples, counters)
+                        (counted.counter_samples, it)
                     })
                     .collect();
                 self.datagram(uptime, |writer| {
-                    for (sequence, counters) in numbered {
+                    for (sequence, InterfaceCounters { counters, marks }) in numbered {
                         let source = Source::interface(counters.index);
-                        let fits = writer.counters(sequence, source, counters);
+                        let fits = writer.counters(sequence, source, counters, *marks);
                         assert!(fits, "no more are put in one than fit");
                     }
                 })
@@ -161,7 +160,7 @@ impl Reporter {
 
 #[cfg(test)]
 mod tests {
-    use weft_wire::sflow::{Datagram, Sample};
+    use weft_wire::sflow::{Datagram, IfCounters, QueueMarks, Sample};
 
     use super::*;
 
@@ -197,12 +196,24 @@ mod tests {
     }
 
     #[test]
-    fn every_interface_of_a_large_router_is_reported() {
-        let interface = |index| (index, IfCounters { index, ..IfCounters::default() });
-        let interfaces = Interfaces((1..=70).map(interface).collect());
+    fn every_interface_of_a_large_router_is_reported_with_the_marks_that_its_queues_count() {
+        let marks = |index| (index % 7 > 0).then_some(QueueMarks { marked: 1000 + index });
+        let interface = |index| {
+            let counters = IfCounters { index, ..IfCounters::default() };
+            (index, InterfaceCounters { counters, marks: marks(index) })
+        };
+        let interfaces =
+            Interfaces { by_index: (1..=70).map(interface).collect(), marks_error: None };
         let mut reporter = Reporter::new([10, 0, 0, 1].into(), 16);
         let datagrams = reporter.counters(&interfaces, 0, Duration::ZERO);
-        let samples = datagrams.iter().map(|it| Datagram::parse(it).unwrap().samples.count());
-        assert_eq!(samples.sum::<usize>(), 70);
+        let samples = datagrams.iter().flat_map(|it| Datagram::parse(it).unwrap().samples);
+        let reported = samples.map(|sample| match sample {
+            Ok(Sample::Counters(it)) => {
+                (it.interface().unwrap().unwrap().index, it.queue_marks().unwrap())
+            }
+            other => panic!("{other:?}"),
+        });
+        let expected: Vec<_> = (1..=70).map(|index| (index, marks(index))).collect();
+        assert_eq!(reported.collect::<Vec<_>>(), expected);
     }
 }

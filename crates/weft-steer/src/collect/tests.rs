@@ -92,7 +92,7 @@ impl Agent {
 
     fn counters(&mut self, index: u32, out_octets: u64) -> Vec<u8> {
         let counters = IfCounters { index, out_octets, ..IfCounters::default() };
-        self.send(|writer| assert!(writer.counters(1, Source::interface(index), &counters)))
+        self.send(|writer| assert!(writer.counters(1, Source::interface(index), &counters, None)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The counters of an interface.
 
 use super::xdr::Xdr;
-use super::{SflowError, Source, record_format};
+use super::{SflowError, Source, record_format, weft_format};
 
 /// The counters of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,23 @@ pub struct IfCounters {
     pub out_errors: u32,
     /// Promiscuous mode (ifPromiscuousMode): 1 if the interface accepts packets for other stations too.
     pub promiscuous: u32,
+}
+
+/// The marks of an interface's queues: a record of Weft's own, which other collectors skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct QueueMarks {
+    /// Number of packets that the queues marked "congestion experienced", modulo 2^32.
+    pub marked: u32,
+}
+
+impl QueueMarks {
+    /// Length of the record in bytes.
+    pub(super) const LEN: usize = 4;
+
+    #[inline]
+    fn parse(mut xdr: Xdr<'_>) -> Result<Self, SflowError> {
+        Ok(Self { marked: xdr.u32()? })
+    }
 }
 
 impl IfCounters {
@@ -118,11 +135,27 @@ impl<'a> CounterSample<'a> {
     /// Returns `Truncated` if the bytes end within a record, or an interface's record is too short.
     #[inline]
     pub fn interface(&self) -> Result<Option<IfCounters>, SflowError> {
+        self.record(0, record_format::IF_COUNTERS)?.map(IfCounters::parse).transpose()
+    }
+
+    /// Returns the marks of an interface's queues, if the sample has them.
+    ///
+    /// # Errors
+    /// Returns `Truncated` if the bytes end within a record, or the record of marks is too short.
+    #[inline]
+    pub fn queue_marks(&self) -> Result<Option<QueueMarks>, SflowError> {
+        let record = self.record(weft_format::ENTERPRISE, weft_format::QUEUE_MARKS)?;
+        record.map(QueueMarks::parse).transpose()
+    }
+
+    /// Returns the body of the first record of this format.
+    #[inline]
+    fn record(&self, enterprise: u32, format: u32) -> Result<Option<Xdr<'a>>, SflowError> {
         let mut xdr = self.records;
         for _ in 0..self.count {
             let record = xdr.entry()?;
-            if (record.enterprise, record.format) == (0, record_format::IF_COUNTERS) {
-                return IfCounters::parse(record.body).map(Some);
+            if (record.enterprise, record.format) == (enterprise, format) {
+                return Ok(Some(record.body));
             }
         }
         Ok(None)

@@ -5,7 +5,8 @@ use super::*;
 use crate::Ecn;
 
 /// Returns a datagram assembled by hand from the standard's XDR: an IPv4 agent, one expanded flow sample with
-/// an extended-router record before the raw header, one sample of another enterprise, one counter sample.
+/// an extended-router record before the raw header, one sample of another enterprise, one counter sample with a
+/// record of another enterprise and one of the queues' marks.
 fn by_hand() -> Vec<u8> {
     let words =
         |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
@@ -19,11 +20,13 @@ fn by_hand() -> Vec<u8> {
     let raw = [words(&[1, 60, ETHERNET, 1518, 4, 42]), frame.to_vec(), vec![0; 2]].concat();
     let router = words(&[1002, 16, 1, 0x0a00_0001, 24, 24]);
     let flow = [words(&[7, 0, 3, 400, 8000, 2, 0, 3, 0, 0, 2]), router, raw].concat();
-    let mut counters = words(&[9, 5, 1, 1, 88, 5, 6]);
+    let mut counters = words(&[9, 5, 3, 1, 88, 5, 6]);
     counters.extend_from_slice(&100_000_000_000_u64.to_be_bytes());
     counters.extend_from_slice(&words(&[
         1, 3, 0, 1_000_000, 1, 2, 3, 4, 5, 6, 1, 2, 7, 8, 9, 10, 11, 0,
     ]));
+    counters.extend_from_slice(&words(&[4413 << 12 | 1, 8, 77, 78]));
+    counters.extend_from_slice(&words(&[0xffff_f001, 4, 0x8000_0003]));
     let sample = |format: u32, body: &[u8]| {
         [words(&[format, u32::try_from(body.len()).unwrap()]), body.to_vec()].concat()
     };
@@ -65,13 +68,31 @@ fn a_datagram_assembled_by_hand_is_parsed() {
     assert_eq!((counted.index, counted.speed, counted.is_up()), (5, 100_000_000_000, true));
     assert_eq!((counted.in_octets, counted.in_unknown), (1_000_000, 6));
     assert_eq!((counted.out_octets, counted.out_errors), (0x1_0000_0002, 11));
+    assert_eq!(counters.queue_marks(), Ok(Some(QueueMarks { marked: 0x8000_0003 })));
+}
+
+#[test]
+fn marks_that_are_cut_short_are_refused_and_the_counters_before_them_are_read() {
+    let mut bytes = by_hand();
+    // The record of marks is the last one; its length is before its only word.
+    let length_at = bytes.len() - 8;
+    bytes[length_at..][..4].copy_from_slice(&2_u32.to_be_bytes());
+    let Some(Ok(Sample::Counters(counters))) = Datagram::parse(&bytes).unwrap().samples.nth(2)
+    else {
+        panic!("no counters");
+    };
+    assert_eq!(counters.interface().unwrap().unwrap().index, 5);
+    assert_eq!(counters.queue_marks(), Err(SflowError::Truncated { needed: 4, got: 2 }));
 }
 
 #[test]
 fn written_samples_are_read_unchanged() {
     let counters =
         IfCounters { index: 4, out_octets: u64::MAX, promiscuous: 1, ..IfCounters::default() };
-    for (length, agent) in [(0, [10, 0, 0, 1].into()), (61, IpAddr::from(Ipv6Addr::LOCALHOST))] {
+    let marks = Some(QueueMarks { marked: u32::MAX });
+    for (length, agent, marks) in
+        [(0, [10, 0, 0, 1].into(), None), (61, IpAddr::from(Ipv6Addr::LOCALHOST), marks)]
+    {
         let bytes = vec![0xa5; length];
         let header = RawHeader { protocol: ETHERNET, frame_len: 9000, stripped: 0, bytes: &bytes };
         let sample = FlowSample {
@@ -87,7 +108,7 @@ fn written_samples_are_read_unchanged() {
         let mut buffer = [0; 300];
         let mut writer = DatagramWriter::new(&mut buffer, agent, 2, 3, 4);
         assert!(writer.flow(&sample));
-        assert!(writer.counters(8, Source::interface(4), &counters));
+        assert!(writer.counters(8, Source::interface(4), &counters, marks));
         assert_eq!(writer.samples(), 2);
         let length = writer.finish();
         let datagram = Datagram::parse(&buffer[..length]).unwrap();
@@ -96,6 +117,7 @@ fn written_samples_are_read_unchanged() {
         assert_eq!(samples.next(), Some(Ok(Sample::Flow(sample))));
         let Some(Ok(Sample::Counters(counted))) = samples.next() else { panic!("no counters") };
         assert_eq!((counted.sequence, counted.interface()), (8, Ok(Some(counters))));
+        assert_eq!(counted.queue_marks(), Ok(marks));
         assert_eq!(samples.next(), None);
     }
 }
@@ -104,8 +126,8 @@ fn written_samples_are_read_unchanged() {
 fn a_sample_that_does_not_fit_is_not_written() {
     let mut buffer = [0; 150];
     let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 1, 0);
-    assert!(writer.counters(1, Source::interface(1), &IfCounters::default()));
-    assert!(!writer.counters(2, Source::interface(2), &IfCounters::default()));
+    assert!(writer.counters(1, Source::interface(1), &IfCounters::default(), None));
+    assert!(!writer.counters(2, Source::interface(2), &IfCounters::default(), None));
     let length = writer.finish();
     assert_eq!(Datagram::parse(&buffer[..length]).unwrap().samples.count(), 1);
 }

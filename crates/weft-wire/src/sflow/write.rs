@@ -2,7 +2,9 @@
 
 use core::net::IpAddr;
 
-use super::{FlowSample, IfCounters, Source, VERSION, record_format, sample_format};
+use super::{
+    FlowSample, IfCounters, QueueMarks, Source, VERSION, record_format, sample_format, weft_format,
+};
 
 /// A writer that fills a buffer with a datagram, sample by sample.
 ///
@@ -12,7 +14,7 @@ use super::{FlowSample, IfCounters, Source, VERSION, record_format, sample_forma
 /// let mut buffer = [0; 1400];
 /// let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 1, 1000);
 /// let counters = IfCounters { index: 3, speed: 100_000_000_000, ..IfCounters::default() };
-/// assert!(writer.counters(1, Source::interface(3), &counters));
+/// assert!(writer.counters(1, Source::interface(3), &counters, None));
 /// let length = writer.finish();
 /// assert_eq!(Datagram::parse(&buffer[..length])?.samples.count(), 1);
 /// # Ok::<(), weft_wire::sflow::SflowError>(())
@@ -89,18 +91,34 @@ impl<'a> DatagramWriter<'a> {
         true
     }
 
-    /// Adds the counters of an interface. Returns `false` and writes nothing if they do not fit. The source is
-    /// truncated as in [`flow`](Self::flow).
+    /// Adds the counters of an interface, and the marks of its queues if they are known. Returns `false` and writes
+    /// nothing if they do not fit. The source is truncated as in [`flow`](Self::flow).
     #[must_use]
-    pub fn counters(&mut self, sequence: u32, source: Source, counters: &IfCounters) -> bool {
-        const FIXED: usize = 3 * 4 + 2 * 4;
-        if !self.begin(sample_format::COUNTERS, FIXED + IfCounters::LEN) {
+    pub fn counters(
+        &mut self,
+        sequence: u32,
+        source: Source,
+        counters: &IfCounters,
+        marks: Option<QueueMarks>,
+    ) -> bool {
+        const FIXED: usize = 3 * 4;
+        const RECORD: usize = 2 * 4;
+        let marks_length = marks.map_or(0, |_| RECORD + QueueMarks::LEN);
+        if !self.begin(sample_format::COUNTERS, FIXED + RECORD + IfCounters::LEN + marks_length) {
             return false;
         }
-        let record = [record_format::IF_COUNTERS, length_word(IfCounters::LEN)];
-        self.words([sequence, source_word(source), 1]);
-        self.words(record);
-        let it = counters;
+        self.words([sequence, source_word(source), 1 + u32::from(marks.is_some())]);
+        self.interface(counters);
+        if let Some(QueueMarks { marked }) = marks {
+            let format = weft_format::ENTERPRISE << 12 | weft_format::QUEUE_MARKS;
+            self.words([format, length_word(QueueMarks::LEN), marked]);
+        }
+        true
+    }
+
+    /// Appends the record of an interface's counters.
+    fn interface(&mut self, it: &IfCounters) {
+        self.words([record_format::IF_COUNTERS, length_word(IfCounters::LEN)]);
         self.words([it.index, it.kind]);
         self.bytes(&it.speed.to_be_bytes());
         self.words([it.direction, it.status]);
@@ -112,7 +130,6 @@ impl<'a> DatagramWriter<'a> {
         let sent = [it.out_unicast, it.out_multicast, it.out_broadcast];
         self.words(sent);
         self.words([it.out_discards, it.out_errors, it.promiscuous]);
-        true
     }
 
     /// Returns the number of samples written.

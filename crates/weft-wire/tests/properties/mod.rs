@@ -3,7 +3,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_wire::checksum::Checksum;
-use weft_wire::sflow::{Datagram, DatagramWriter, Sample, SampledPacket, SflowError};
+use weft_wire::sflow::{
+    CounterSample, Datagram, DatagramWriter, Sample, SampledPacket, SflowError, Source,
+};
 use weft_wire::{
     ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
     RdmaHeader, RemoteBody, SealedHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
@@ -194,8 +196,21 @@ pub fn sealed(bytes: &[u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Checks that a datagram is parsed to its end without a panic, and that its flow samples are written as the same
-/// values.
+/// Checks that the counters and marks of a sample, if they are valid, are written as the same values.
+fn counters_are_written_alike(counters: &CounterSample<'_>) {
+    let marks = counters.queue_marks();
+    let (Ok(Some(interface)), Ok(marks)) = (counters.interface(), marks) else { return };
+    let mut out = [0; 200];
+    let mut writer = DatagramWriter::new(&mut out, [10, 0, 0, 1].into(), 0, 1, 0);
+    assert!(writer.counters(counters.sequence, Source::interface(1), &interface, marks));
+    let length = writer.finish();
+    let written = Datagram::parse(&out[..length]).expect("what was written is accepted");
+    let Some(Ok(Sample::Counters(written))) = written.samples.last() else { panic!("no counters") };
+    assert_eq!((written.interface(), written.queue_marks()), (Ok(Some(interface)), Ok(marks)));
+}
+
+/// Checks that a datagram is parsed to its end without a panic, and that its flow samples and counters are written as
+/// the same values.
 pub fn sflow(bytes: &[u8]) -> Result<(), SflowError> {
     let datagram = Datagram::parse(bytes)?;
     let mut out = vec![0; bytes.len() + 64];
@@ -213,9 +228,7 @@ pub fn sflow(bytes: &[u8]) -> Result<(), SflowError> {
                 assert!(writer.flow(&flow), "it takes no more bytes than it came in");
                 written.push(flow);
             }
-            Ok(Sample::Counters(counters)) => {
-                let _ = counters.interface();
-            }
+            Ok(Sample::Counters(counters)) => counters_are_written_alike(&counters),
             Ok(_) => {}
             Err(error) => first_error = first_error.and(Err(error)),
         }
