@@ -59,4 +59,4 @@ pub use loads::Loads;
 pub use moves::{Decision, MoveQuery, MoveRules, NoMove, decide};
 pub use path::{MAX_PATH_LINKS, Outcome, Path, Start};
 pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
-pub use telemetry::{PortReport, Telemetry, TelemetryError, Window};
+pub use telemetry::{MIN_PACKET_BYTES, PortReport, Telemetry, TelemetryError, Window};

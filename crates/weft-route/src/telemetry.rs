@@ -20,7 +20,7 @@ pub struct PortReport {
     pub at: Instant,
     /// Bytes sent since the router started.
     pub bytes: u64,
-    /// Packets that ECN marked on their way out since then.
+    /// Packets that ECN marked on their way out since then; marks that they arrived with do not count.
     pub marks: u64,
 }
 
@@ -144,7 +144,7 @@ pub struct Telemetry {
 }
 
 /// Minimum size of a packet in bytes; it bounds the number of marks by the number of bytes.
-const MIN_PACKET_BYTES: u64 = 64;
+pub const MIN_PACKET_BYTES: u64 = 64;
 /// Tolerance for the delay between reading a counter and taking its timestamp.
 const TIMESTAMP_TOLERANCE: Duration = Duration::from_millis(100);
 

@@ -1,13 +1,15 @@
 //! Conversion of sFlow datagrams to the engine's reports and samples.
 //!
-//! sFlow has no counter of ECN marks. They are estimated from the ECN bits of sampled packets: marked packets that
-//! cross a link, less marked packets that arrived at the router that sends on it. Weft's Linux agents sample packets in
-//! both directions; switches sample received packets and name the output interface. Both are supported.
+//! sFlow has no counter of ECN marks. Weft's Linux agents add the count of the queue itself, in a record of Weft's own.
+//! Elsewhere marks are estimated from the ECN bits of sampled packets: marked packets that cross a link, less marked packets
+//! that arrived at the router that sends on it. Weft's agents sample packets in both directions; switches sample received
+//! packets and name the output interface. Both are supported.
 //!
 //! | step | where |
 //! | --- | --- |
 //! | accepted agents, and the order of their datagrams | `collect/admission.rs` |
-//! | marks of a link, and the check of counters | `collect/counted.rs` |
+//! | the check of counters | `collect/counted.rs` |
+//! | marks of a link, counted or estimated | `collect/marks.rs` |
 //! | samples as flows on links | here |
 
 use std::collections::BTreeMap;
@@ -24,11 +26,14 @@ use weft_wire::sflow::{
 };
 
 use self::admission::{Admission, Position, Rejection};
-use self::counted::{LinkState, Marks};
+use self::counted::LinkState;
+use self::marks::Estimate;
+pub use self::marks::MarksSource;
 use crate::Inventory;
 
 mod admission;
 mod counted;
+mod marks;
 
 /// An item of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +61,8 @@ pub struct CollectorCounters {
     pub refused: u64,
     /// Number of datagrams whose sequence numbers jumped, until a run of them shows that the agent restarted.
     pub jumped: u64,
-    /// Number of port counters that decreased or grew beyond the link's capacity; they are not used.
+    /// Number of port counters that decreased or grew beyond the link's capacity, and of queues' counts of marks that
+    /// decreased or grew by more than the packets sent; they are not used.
     pub doubted: u64,
     /// Number of sampled packets.
     pub samples: u64,
@@ -97,6 +103,11 @@ impl Collector {
     /// Returns the recently refused sources, the newest first.
     pub fn refused(&self) -> impl Iterator<Item = Refused> + '_ {
         self.refusals.sources()
+    }
+
+    /// Returns the source of a link's marks; `None` if its port has not reported.
+    pub fn marks_source(&self, link: LinkId) -> Option<MarksSource> {
+        self.links.get(&link)?.marks.source()
     }
 
     /// Parses a datagram received from the address `source` and appends its items to `received`.
@@ -188,17 +199,17 @@ impl Collector {
         let marked =
             if packet.ecn == Ecn::CongestionExperienced { u64::from(sample.rate) } else { 0 };
         match (input, output) {
-            (None, Some(link)) => self.mark(link).crossed += marked,
+            (None, Some(link)) => self.estimate(link).crossed += marked,
             (Some(input), Some(link)) => {
-                self.mark(input).crossed += marked;
-                self.mark(link).entered += marked;
+                self.estimate(input).crossed += marked;
+                self.estimate(link).entered += marked;
             }
             // The packet leaves by the link that the tables determine. It entered that link marked, so its mark is not
             // counted for that link.
             (Some(input), None) if marked > 0 => {
                 let path = fabric.path_from(Start::Link(input), &flow);
                 if let Some(&next) = path.links().get(1) {
-                    self.mark(next).entered += marked;
+                    self.estimate(next).entered += marked;
                 }
             }
             (Some(_), None) => {}
@@ -216,8 +227,8 @@ impl Collector {
         })
     }
 
-    fn mark(&mut self, link: LinkId) -> &mut Marks {
-        &mut self.links.entry(link).or_default().marks
+    fn estimate(&mut self, link: LinkId) -> &mut Estimate {
+        &mut self.links.entry(link).or_default().marks.estimate
     }
 
     fn report(
@@ -239,7 +250,12 @@ impl Collector {
             return Ok(None);
         }
         self.counters.reports += 1;
-        Ok(Some(state.report(link, now, bytes)))
+        // Counters before a damaged record of marks are used.
+        let marks = sample.queue_marks();
+        self.counters.malformed += u64::from(marks.is_err());
+        let is_believed = state.marks.add(bytes, marks.unwrap_or_default());
+        self.counters.doubted += u64::from(!is_believed);
+        Ok(Some(PortReport { link, at: now, bytes, marks: state.marks.total() }))
     }
 }
 

@@ -59,7 +59,7 @@ mod reach;
 mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan, Refusal};
-pub use collect::{CollectedItem, Collector, CollectorCounters};
+pub use collect::{CollectedItem, Collector, CollectorCounters, MarksSource};
 pub use config::SteerConfig;
 pub use daemon::{
     Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, PortsRequest,

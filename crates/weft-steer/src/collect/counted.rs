@@ -1,7 +1,8 @@
-//! The state of a link from its port's counters and samples: marked packets, and a plausibility check of counters.
+//! The state of a link: its marks, and a plausibility check of its port's counters.
 
-use weft_route::PortReport;
 use weft_units::{BitRate, ByteCount, Duration, Instant};
+
+use super::marks::Marks;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,19 +12,6 @@ pub(super) struct LinkState {
     accepted: Option<(Instant, u64)>,
     /// The last counters rejected, which cannot follow the accepted ones: time and bytes.
     rejected: Option<(Instant, u64)>,
-}
-
-/// Marked packets of a link.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marks {
-    /// Number of marked packets that crossed it since the last report.
-    pub(super) crossed: u64,
-    /// Number of packets that arrived marked at the router that sends on it, since the last report.
-    pub(super) entered: u64,
-    /// Excess of arrived over crossed packets, due to sampling; it is subtracted once, from the next report.
-    excess: u64,
-    /// Number of packets marked on this link since the start.
-    total: u64,
 }
 
 /// Tolerance for the delay between reading a counter and receiving it.
@@ -49,27 +37,6 @@ impl LinkState {
             self.rejected = Some((now, bytes));
         }
         is_accepted
-    }
-
-    /// Returns a report of the port's counters, with the marks observed since the last one.
-    pub(super) fn report(
-        &mut self,
-        link: weft_route::LinkId,
-        at: Instant,
-        bytes: u64,
-    ) -> PortReport {
-        PortReport { link, at, bytes, marks: self.marks.update_total() }
-    }
-}
-
-impl Marks {
-    /// Adds the marks observed since the last report and returns the total.
-    fn update_total(&mut self) -> u64 {
-        let arrived = self.entered + self.excess;
-        self.total += self.crossed.saturating_sub(arrived);
-        self.excess = self.entered.saturating_sub(self.crossed);
-        (self.crossed, self.entered) = (0, 0);
-        self.total
     }
 }
 

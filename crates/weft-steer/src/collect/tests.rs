@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use weft_route::Installed;
 use weft_units::Duration;
-use weft_wire::sflow::{DatagramWriter, ETHERNET, IfCounters, RawHeader, Source};
+use weft_wire::sflow::{DatagramWriter, ETHERNET, IfCounters, QueueMarks, RawHeader, Source};
 
 use super::*;
 
@@ -91,8 +91,13 @@ impl Agent {
     }
 
     fn counters(&mut self, index: u32, out_octets: u64) -> Vec<u8> {
+        self.counters_and_marks(index, out_octets, None)
+    }
+
+    fn counters_and_marks(&mut self, index: u32, out_octets: u64, marked: Option<u32>) -> Vec<u8> {
         let counters = IfCounters { index, out_octets, ..IfCounters::default() };
-        self.send(|writer| assert!(writer.counters(1, Source::interface(index), &counters, None)))
+        let marks = marked.map(|marked| QueueMarks { marked });
+        self.send(|writer| assert!(writer.counters(1, Source::interface(index), &counters, marks)))
     }
 }
 
@@ -205,6 +210,63 @@ fn marks_count_where_they_were_made() {
             ("spine h9 → host 10.2.0.2".into(), 2_000_000, 16),
         ]
     );
+}
+
+/// The leaf's agent reports its queue's marks, the spine's does not.
+#[test]
+fn a_queues_own_count_replaces_the_estimate_of_its_port_only() {
+    let (mut collector, fabric) = collector();
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut spine = Agent { address: [10, 0, 0, 2], sequence: 0 };
+    let mut datagrams = vec![
+        leaf.counters_and_marks(3, 1_000_000, Some(4_000_000_000)),
+        spine.counters(3, 1_000_000),
+    ];
+    datagrams.extend(leaf.packets(5, true, NONE, Interface::Index(3)));
+    datagrams.extend(spine.packets(6, true, NONE, Interface::Index(3)));
+    datagrams.push(leaf.counters_and_marks(3, 2_000_000, Some(4_000_000_123)));
+    datagrams.push(spine.counters(3, 2_000_000));
+    // The count of a forged report, beyond the packets sent, is not used.
+    datagrams.push(leaf.counters_and_marks(3, 2_000_100, Some(4_000_100_123)));
+    datagrams.push(leaf.counters_and_marks(3, 3_000_000, Some(4_000_000_133)));
+    let received = collect_all(&mut collector, &fabric, &datagrams);
+    let reports = received.iter().filter_map(|it| match it {
+        CollectedItem::Report(it) => {
+            Some((fabric.from(it.link) == End::Router(RouterId(0)), it.bytes, it.marks))
+        }
+        CollectedItem::Sample(_) => None,
+    });
+    assert_eq!(
+        reports.collect::<Vec<_>>(),
+        [
+            (true, 1_000_000, 0),
+            (false, 1_000_000, 0),
+            (true, 2_000_000, 123),
+            (false, 2_000_000, 6 * 16),
+            (true, 2_000_100, 123),
+            (true, 3_000_000, 133),
+        ]
+    );
+    assert_eq!(collector.counters().doubted, 1);
+    let source = |router: &str, port: &str| {
+        collector.marks_source(fabric.link_of_port(fabric.find(router)?, port)?)
+    };
+    assert_eq!(source("leaf", "s0"), Some(MarksSource::Queue));
+    assert_eq!(source("spine", "h9"), Some(MarksSource::Samples));
+    assert_eq!(source("spine", "l0"), None);
+}
+
+#[test]
+fn counters_before_a_damaged_record_of_marks_are_used() {
+    let (mut collector, fabric) = collector();
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut damaged = leaf.counters_and_marks(3, 1_000_000, Some(7));
+    // The length of the last record is before its only word.
+    let length_at = damaged.len() - 8;
+    damaged[length_at..][..4].copy_from_slice(&2_u32.to_be_bytes());
+    let received = collect_all(&mut collector, &fabric, &[damaged]);
+    let [CollectedItem::Report(report)] = received[..] else { panic!("{received:?}") };
+    assert_eq!((report.bytes, report.marks, collector.counters().malformed), (1_000_000, 0, 1));
 }
 
 #[test]

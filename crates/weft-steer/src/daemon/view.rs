@@ -9,7 +9,7 @@ use weft_route::{End, Event, EventKind, Fabric, Job, LinkId, Move, Stage};
 use weft_units::Instant;
 
 use super::Daemon;
-use crate::CollectorCounters;
+use crate::{CollectorCounters, MarksSource};
 
 /// The state of a controller and its fabric at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -81,6 +81,8 @@ pub struct LinkView {
     pub load: Option<u64>,
     /// Number of marks in that window.
     pub marks: u64,
+    /// The source of the marks, if the port has reported.
+    pub marks_from: Option<MarksSource>,
     /// `true` if packets pass.
     pub up: bool,
     /// The alarm's level, if there is an alarm.
@@ -225,6 +227,7 @@ fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
         capacity: fabric.rate(link).as_bps(),
         load: window.map(weft_route::Window::rate),
         marks: window.map_or(0, |window| window.marks),
+        marks_from: daemon.collector.marks_source(link),
         up: fabric.passes(link),
         alarm: controller.alarms().get(&link).map(|alarm| alarm.level.name().to_owned()),
     })
