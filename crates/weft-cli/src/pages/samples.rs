@@ -96,7 +96,7 @@ pub(super) fn status() -> Status {
 /// The picture of a controller with a link, a move and a job.
 pub(super) fn view() -> View {
     let link = json!({
-        "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "marks": 0, "up": true, "alarm": null,
+        "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "marks": 0, "marks_from": "samples", "up": true, "alarm": null,
     });
     let step = json!({
         "id": 0, "router": "", "destination": "", "from": "", "to": [], "flows": 0, "stage": "kept", "decided": 0,

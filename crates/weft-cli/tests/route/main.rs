@@ -115,6 +115,10 @@ fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
     };
     assert_eq!(value("weft_route_steers", ""), Some(1.0), "{text}");
     assert!(value("weft_route_events_total", "kept") >= Some(1.0), "{text}");
+    // A lab marks by packet filters, which no queue counts.
+    assert_eq!(value("weft_route_link_marks_exact", ""), Some(0.0), "{text}");
+    let status = weft(&["route", "status", "--controller", &controller.page]);
+    assert!(status.contains("marks by port: 0 counted by the queue, "), "{status}");
 
     // The second controller watched, and takes over when the first one ends.
     let watching = second.picture();

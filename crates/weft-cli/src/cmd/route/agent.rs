@@ -12,6 +12,7 @@ use weft_trial::routers_of;
 use weft_units::Duration;
 
 use crate::interrupt::until_interrupted;
+use crate::log;
 use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,8 @@ Examples:
   sudo weft route agent --lab lab --rate 8 --counters 200ms             more, and sooner
 
 Needs CAP_NET_RAW. The kernel samples packets in both directions; a packet that is not sampled costs a few instructions. \
-Any collector of sFlow version 5 understands the datagrams.")]
+Any collector of sFlow version 5 understands the datagrams. The marks that ports' queues count (`tc -s qdisc`) are in a \
+record of Weft's own, which other collectors skip.")]
 pub(super) struct Agent {
     /// The router's own address in sFlow
     #[arg(long, value_name = "ADDRESS", required_unless_present = "lab")]
@@ -55,6 +57,7 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
         (None, Some(address)) => vec![Watched { address, namespace: None }],
         (None, None) => bail!("which router? --address ADDRESS or --lab NAME"),
     };
+    log::start(false);
     let count = routers.len();
     let mut agent = Sampler::open(AgentPlan {
         routers,

@@ -1,7 +1,7 @@
 //! A route controller's state as OpenMetrics.
 
 use prometheus_client::registry::Registry;
-use weft_steer::View;
+use weft_steer::{MarksSource, View};
 
 use crate::openmetrics::{self, counters, gauges};
 
@@ -60,6 +60,11 @@ fn links(picture: &View, registry: &mut Registry) {
         "Load of a link in the last window, as a share of its capacity",
     );
     let marks = gauges(registry, "link_marks", "Packets marked by a link in the last window");
+    let exact = gauges(
+        registry,
+        "link_marks_exact",
+        "1 if a link's marks are its queue's own count, 0 if they are estimated from samples",
+    );
     let up = gauges(registry, "link_up", "1 if packets pass a link");
     let alarm =
         gauges(registry, "link_alarm", "The alarm's level: 0 none, 1 low, 2 medium, 3 high");
@@ -72,6 +77,10 @@ fn links(picture: &View, registry: &mut Registry) {
         if let Some(bits) = link.load {
             load.get_or_create(&labels).set(bits as f64 / link.capacity.max(1) as f64);
             marks.get_or_create(&labels).set(link.marks as f64);
+        }
+        if let Some(source) = link.marks_from {
+            let is_exact = source == MarksSource::Queue;
+            exact.get_or_create(&labels).set(f64::from(u8::from(is_exact)));
         }
         up.get_or_create(&labels).set(f64::from(u8::from(link.up)));
         let level = match link.alarm.as_deref() {

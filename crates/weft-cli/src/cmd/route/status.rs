@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
-use weft_steer::View;
+use weft_steer::{LinkView, MarksSource, View};
 use weft_units::BitRate;
 
 use super::announce::ControllerOptions;
@@ -41,9 +41,10 @@ fn text(picture: &View) -> String {
     let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
     let unread: String = unread.collect();
     format!(
-        "{} {does}\n{unread}{}\nalarms: {}\n\n{}\n\n{}\n",
+        "{} {does}\n{unread}{}\n{}\nalarms: {}\n\n{}\n\n{}\n",
         picture.holder,
         sflow(picture),
+        marks(picture),
         if alarms.is_empty() { "none".into() } else { alarms.join(", ") },
         jobs(picture),
         moves(picture)
@@ -74,9 +75,18 @@ fn sflow(picture: &View) -> String {
     format!("{counts}\nrefused sFlow came from {}", refused.join(", "))
 }
 
-fn alarm(link: &weft_steer::LinkView) -> Option<String> {
+/// Returns the number of ports by the source of their marks.
+fn marks(picture: &View) -> String {
+    let count = |source| picture.links.iter().filter(|it| it.marks_from == Some(source)).count();
+    let (counted, estimated) = (count(MarksSource::Queue), count(MarksSource::Samples));
+    format!("marks by port: {counted} counted by the queue, {estimated} estimated from samples")
+}
+
+fn alarm(link: &LinkView) -> Option<String> {
     let level = link.alarm.as_ref()?;
-    Some(format!("{} {} → {} ({level}, {} marks)", link.from, link.port, link.to, link.marks))
+    let estimated = if link.marks_from == Some(MarksSource::Queue) { "" } else { "about " };
+    let LinkView { from, port, to, marks, .. } = link;
+    Some(format!("{from} {port} → {to} ({level}, {estimated}{marks} marks)"))
 }
 
 fn jobs(picture: &View) -> String {
@@ -130,4 +140,45 @@ fn moves(picture: &View) -> String {
         ]);
     }
     render(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::route::metrics;
+
+    #[test]
+    fn marks_are_shown_with_their_source() {
+        let link = |port: &str, marks_from: Option<MarksSource>| LinkView {
+            from: "l0".into(),
+            port: port.into(),
+            to: "s9".into(),
+            capacity: 1_000_000,
+            load: marks_from.map(|_| 500_000),
+            marks: 512,
+            marks_from,
+            up: true,
+            alarm: marks_from.map(|_| "low".into()),
+        };
+        let sources = [Some(MarksSource::Queue), Some(MarksSource::Samples), None];
+        let links = ["s0", "s1", "s2"].into_iter().zip(sources);
+        let links = links.map(|(port, source)| link(port, source)).collect();
+        let picture = View { links, ..View::default() };
+        let status = text(&picture);
+        for line in [
+            "marks by port: 1 counted by the queue, 1 estimated from samples\n",
+            "alarms: l0 s0 → s9 (low, 512 marks), l0 s1 → s9 (low, about 512 marks)\n",
+        ] {
+            assert!(status.contains(line), "{line:?} is not in\n{status}");
+        }
+        let metrics = metrics::text(&picture);
+        let exact = |port: &str| {
+            let labels = format!("{{router=\"l0\",port=\"{port}\",to=\"s9\"}} ");
+            let name = format!("weft_route_link_marks_exact{labels}");
+            metrics.lines().find_map(|line| Some(line.strip_prefix(&name)?.to_owned()))
+        };
+        assert_eq!(exact("s0").as_deref(), Some("1.0"), "{metrics}");
+        assert_eq!(exact("s1").as_deref(), Some("0.0"), "{metrics}");
+        assert_eq!(exact("s2"), None, "{metrics}");
+    }
 }

@@ -25,6 +25,8 @@ function rate(bits) {
   return `${bits >= 100 ? bits.toFixed(0) : bits.toFixed(1)} ${units[power]}`;
 }
 const percent = (link) => (link.load === null ? '–' : `${((100 * link.load) / link.capacity).toFixed(0)} %`);
+/** Marks that the port's queue counted are exact; others are estimated from samples. */
+const marks = (link) => (link.marks_from === 'queue' ? `${link.marks}` : `≈ ${link.marks}`);
 const clock = (nanos) => new Date(nanos / 1e6).toLocaleTimeString([], { hour12: false });
 const full = (link) => (link.load === null ? -1 : link.load / link.capacity);
 
@@ -93,7 +95,7 @@ function fabric(picture) {
     const [dx, dy] = [(-(to.y - from.y) / length) * off, ((to.x - from.x) / length) * off];
     const [x1, y1, x2, y2] = [from.x + dx, from.y + dy, to.x + dx, to.y + dy];
     const classes = [colour(link), link.up ? '' : 'down', link.alarm ? 'alarm' : ''].join(' ').trim();
-    const words = `${link.from} ${link.port} → ${link.to}: ${percent(link)} of ${rate(link.capacity)}, ${link.marks} marks`
+    const words = `${link.from} ${link.port} → ${link.to}: ${percent(link)} of ${rate(link.capacity)}, ${marks(link)} marks`
       + (link.alarm ? `, ${link.alarm} alarm` : '') + (link.up ? '' : ', down');
     lines.push(make('line', { x1, y1, x2, y2, class: classes, 'data-link': `${link.from} ${link.port}` }, make('title', {}, words)));
     if (link.alarm) rings.push(make('circle', { cx: x1 + (x2 - x1) * 0.3, cy: y1 + (y2 - y1) * 0.3, r: 9 }));
@@ -134,7 +136,7 @@ function draw(picture) {
   const fullest = picture.links.filter((link) => link.load !== null).sort((a, b) => full(b) - full(a)).slice(0, FULLEST);
   table('links', [['link'], ['load', true], ['full', true], ['marks', true], ['alarm']],
     fullest.map((link) => make('tr', {}, cell(`${link.from} ${link.port} → ${link.to}`), cell(rate(link.load), 'number'),
-      cell(percent(link), 'number'), cell(`${link.marks}`, 'number'), cell(link.alarm ?? ''))), 'nothing was reported yet');
+      cell(percent(link), 'number'), cell(marks(link), 'number'), cell(link.alarm ?? ''))), 'nothing was reported yet');
   table('events', [['when'], ['what'], ['where'], ['']], picture.events.slice(0, 200).map((event) => {
     const kind = BAD.includes(event.what) ? 'kind bad' : GOOD.includes(event.what) ? 'kind good' : 'kind';
     return make('tr', {}, cell(clock(event.at)), make('td', {}, make('span', { class: kind }, event.what)),
