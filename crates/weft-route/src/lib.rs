@@ -5,6 +5,7 @@
 //!
 //! * [`Telemetry`] splits port reports into windows, [`Alarms`] detects congested ports, [`Suspects`] ranks the flows
 //!   that cross them, and [`decide`] finds other next hops for those flows.
+//! * [`Probes`] finds links that lose or delay packets from probes between hosts.
 //! * [`Controller`] combines them: it decides moves, verifies that each move helps, and undoes those that do not.
 //! * [`simulate`] runs the controller on whole clusters of simulated switches.
 //! * [`lease`] lets one controller act at a time.
@@ -43,6 +44,7 @@ mod loads;
 mod moves;
 mod path;
 mod paths;
+mod probes;
 pub mod simulate;
 mod suspects;
 mod telemetry;
@@ -58,5 +60,9 @@ pub use installed::{Installed, InstalledError, Prefix};
 pub use loads::Loads;
 pub use moves::{Decision, MoveQuery, MoveRules, NoMove, decide};
 pub use path::{MAX_PATH_LINKS, Outcome, Path, Start};
+pub use probes::{
+    LinkFault, ProbeAlarm, ProbeCounters, ProbeError, ProbeReport, ProbeRules, ProbedPath, Probes,
+    RoundTrip,
+};
 pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
 pub use telemetry::{MIN_PACKET_BYTES, PortReport, Telemetry, TelemetryError, Window};

@@ -1,4 +1,4 @@
-//! Damaged files of installed tables and of saved states.
+//! Damaged files of installed tables and of saved states, and damaged reports of probes.
 
 use std::path::Path;
 
@@ -22,4 +22,10 @@ fn no_garbled_tables_break_a_promise() {
 fn no_garbled_state_breaks_a_promise() {
     let taken = garble::survive(&golden("state"), 5_000, properties::state);
     assert!(taken > 250, "only {taken} were states: the garbling is too wild");
+}
+
+#[test]
+fn no_garbled_report_of_probes_breaks_a_promise() {
+    let taken = garble::survive(&golden("probes"), 5_000, properties::probe_report);
+    assert!(taken > 100, "only {taken} were accepted: the garbling is too wild");
 }

@@ -53,6 +53,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["tuner_table"], "crates/weft-plan/tests/golden/tuner"),
     (&["installed"], "crates/weft-route/tests/golden/installed"),
     (&["route_state"], "crates/weft-route/tests/golden/state"),
+    (&["probe_report"], "crates/weft-route/tests/golden/probes"),
     (&["tables"], "crates/weft-steer/tests/golden/tables"),
     (&["steer_config"], "crates/weft-steer/tests/golden/config"),
     (&["job_table"], "crates/weft-steer/tests/golden/jobs"),

@@ -15,7 +15,7 @@ use super::{Controller, EventKind, Job, JobError, JobFlow, Pair, Subject};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::loads::per_mille;
-use crate::path::{Outcome, Path, Start};
+use crate::path::{Path, Start};
 
 /// The search for a job's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,15 +217,16 @@ impl Controller {
     }
 
     /// Returns the utilisation of a path's fullest link with `rate` more, and the sum over its links. Links that are
-    /// the same for every port do not count: the first, and the last if the host has one cable.
+    /// the same for every port do not count. A path over an avoided link costs more than any other.
     fn cost(&self, path: &Path, rate: u64, loads: &[u64]) -> (u32, u32) {
-        let Outcome::Delivered(host) = path.outcome else { return (u32::MAX, u32::MAX) };
-        let last = path.links().len() - usize::from(self.fabric.links_of_host(host).len() == 1);
-        let inner = path.links().get(1..last).unwrap_or(&[]);
-        let full = inner
-            .iter()
+        const AVOIDED: u32 = 1 << 30;
+        let links = self.links_by_port(path).iter();
+        let full = links
             .map(|&link| per_mille(loads[link.index()].saturating_add(rate), &self.fabric, link));
-        full.fold((0, 0u32), |(fullest, sum), full| (fullest.max(full), sum.saturating_add(full)))
+        let (fullest, sum) = full
+            .fold((0, 0u32), |(fullest, sum), full| (fullest.max(full), sum.saturating_add(full)));
+        let avoided = if self.is_avoided(path) { AVOIDED } else { 0 };
+        (fullest.saturating_add(avoided), sum)
     }
 
     /// Returns the load to expect on each link without the job `name`, in bits per second: at least the measured load

@@ -2,7 +2,7 @@
 //! undone.
 //!
 //! The owner moves bytes and passes the time; the controller decides. In: [`handle_report`], [`handle_sample`],
-//! [`handle_tables`], [`handle_answer`], [`handle_timeout`], [`set_lease`]. Out: [`poll_action`], [`poll_event`],
+//! [`handle_probes`], [`handle_tables`], [`handle_answer`], [`handle_timeout`], [`set_lease`]. Out: [`poll_action`], [`poll_event`],
 //! [`poll_timeout`].
 //!
 //! A move passes the stages *applying → reading → verifying → kept*, or goes from any of them to *undoing*. It is
@@ -12,6 +12,7 @@
 //!
 //! [`handle_report`]: Controller::handle_report
 //! [`handle_sample`]: Controller::handle_sample
+//! [`handle_probes`]: Controller::handle_probes
 //! [`handle_tables`]: Controller::handle_tables
 //! [`handle_answer`]: Controller::handle_answer
 //! [`handle_timeout`]: Controller::handle_timeout
@@ -24,6 +25,7 @@ mod action;
 mod announce;
 mod job;
 mod moved;
+mod probed;
 mod replan;
 mod rounds;
 mod state;
@@ -53,6 +55,7 @@ use crate::fabric::{Fabric, LinkId};
 use crate::installed::Prefix;
 use crate::loads::Loads;
 use crate::moves::MoveRules;
+use crate::probes::{ProbeRules, Probes};
 use crate::suspects::{Sample, SuspectRules, Suspects};
 use crate::telemetry::{PortReport, Telemetry, TelemetryError};
 
@@ -66,6 +69,8 @@ pub struct ControllerConfig {
     pub suspects: SuspectRules,
     /// The limits of moves.
     pub moves: MoveRules,
+    /// The rules of probes between hosts.
+    pub probes: ProbeRules,
     /// Maximum number of rounds of moves for one alarm of one port. Most alarms end after one or two; a port with
     /// dozens of small flows needs more.
     pub rounds: u32,
@@ -91,6 +96,7 @@ impl Default for ControllerConfig {
             alarm: AlarmRules::default(),
             suspects: SuspectRules::default(),
             moves: MoveRules::default(),
+            probes: ProbeRules::default(),
             rounds: 10,
             per_round: 4,
             grace: Duration::from_secs(2),
@@ -111,6 +117,9 @@ pub struct Controller {
     telemetry: Telemetry,
     alarms: Alarms,
     suspects: Suspects,
+    probes: Probes,
+    /// The links that lose probes, around which flows of jobs are planned.
+    avoided: BTreeSet<LinkId>,
     /// The epoch of the lease, while the controller holds it.
     epoch: Option<u64>,
     /// The first window that has not been evaluated.
@@ -121,7 +130,7 @@ pub struct Controller {
     barred: Vec<Barred>,
     /// The announced jobs, by name.
     jobs: BTreeMap<String, Job>,
-    /// `true` if tables have changed since the paths of jobs were compared with their plans.
+    /// `true` if tables or avoided links have changed since the paths of jobs were compared with their plans.
     are_jobs_stale: bool,
     /// The rounds of alarmed ports.
     episodes: BTreeMap<LinkId, Episode>,
@@ -146,6 +155,8 @@ impl Controller {
             telemetry: Telemetry::new(window, WINDOWS_KEPT),
             alarms: Alarms::new(config.alarm.clone()),
             suspects: Suspects::new(config.suspects.clone(), window),
+            probes: Probes::new(config.probes.clone()),
+            avoided: BTreeSet::new(),
             config,
             fabric,
             epoch: None,
@@ -252,10 +263,12 @@ impl Controller {
         }
     }
 
-    /// Evaluates windows that have ended, repeats overdue requests, and plans flows of jobs whose paths have changed. It may be called before [`Self::poll_timeout`].
+    /// Evaluates windows that have ended and probes, repeats overdue requests, and plans flows of jobs whose paths have
+    /// changed or lose packets. It may be called before [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.barred.retain(|barred| barred.until > now.as_nanos());
         self.resend_overdue(now);
+        self.evaluate_probes(now);
         if self.epoch.is_some() {
             self.expire_jobs(now);
             self.replan_jobs(now);
@@ -286,7 +299,7 @@ impl Controller {
             Some(Instant::from_nanos(job.renewed?) + job.lease? + Duration::from_nanos(1))
         });
         let replan = (self.are_jobs_stale && self.epoch.is_some()).then_some(Instant::EPOCH);
-        deadlines.chain(end).chain(leases).chain(replan).min()
+        deadlines.chain(end).chain(leases).chain(replan).chain(self.probes.next_evaluation()).min()
     }
 
     /// Returns the next action for the owner to carry out.

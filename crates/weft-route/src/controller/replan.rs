@@ -1,5 +1,6 @@
-//! Ports for flows whose paths have changed: a port that fails or comes back makes routers choose other next hops, for
-//! the flows that crossed it and, where a group hashes by number, for others too. Those flows get ports again.
+//! Ports for flows whose paths have changed or lose packets. A port that fails or comes back makes routers choose other
+//! next hops, for the flows that crossed it and, where a group hashes by number, for others too; probes find links that
+//! lose packets without a change of tables. Those flows get ports again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -30,7 +31,7 @@ fn route(path: &Path) -> u64 {
 }
 
 impl Controller {
-    /// Plans flows of jobs again after tables have changed.
+    /// Plans flows of jobs again after tables or avoided links have changed.
     pub(super) fn replan_jobs(&mut self, now: Instant) {
         if !core::mem::take(&mut self.are_jobs_stale) {
             return;
@@ -74,7 +75,7 @@ impl Controller {
         flows.sort_unstable_by_key(|it| it.flow);
         let (routes, (fullest, link)) = self.routes(&flows, loads);
         let text = format!(
-            "{name}: the paths of {} flows have changed; {changed} get other ports, {lost} have no way; {} is then \
+            "{name}: the paths of {} flows have changed or lose packets; {changed} get other ports, {lost} have no way; {} is then \
              {fullest} per mille full",
             moved.len(),
             self.fabric.name(link)
@@ -116,15 +117,16 @@ impl Controller {
         loads
     }
 
-    /// Returns the indices of the flows that do not arrive, or take another route than the planned one. Flows that the
-    /// controller itself steers onto another route stay there.
+    /// Returns the indices of the flows that do not arrive, lose packets, or take another route than the planned one.
+    /// Flows that the controller itself steers onto another route stay there.
     fn moved_flows(&self, Job { flows, routes: planned, .. }: &Job) -> Vec<usize> {
         let steered: BTreeSet<IpAddr> = self.moves.values().map(|it| it.prefix.first()).collect();
         let mut moved = Vec::new();
         self.each_path(flows, |flow, path| {
             let route = route(path);
             let differs = planned.get(flow).is_some_and(|planned| *planned != route);
-            if route == NO_ROUTE || (differs && !steered.contains(&flows[flow].flow.dst())) {
+            let differs = differs && !steered.contains(&flows[flow].flow.dst());
+            if route == NO_ROUTE || differs || self.is_avoided(path) {
                 moved.push(flow);
             }
         });

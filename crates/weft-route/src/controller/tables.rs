@@ -33,7 +33,10 @@ impl Controller {
         };
         let before = self.fabric.installed().router(&name).map(&states).unwrap_or_default();
         let after = states(&router);
-        self.are_jobs_stale |= self.fabric.installed().router(&name) != Some(&router);
+        if self.fabric.installed().router(&name) != Some(&router) {
+            self.are_jobs_stale = true;
+            self.probes.on_tables_changed();
+        }
         if let Err(error) = self.fabric.replace(router) {
             let text = format!("the tables that were read are not used: {error}");
             self.emit(EventKind::Drift, Subject::router(&name), text, now);
@@ -51,8 +54,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Replaces the whole fabric, read again because cables or routers have changed. Port reports and samples are
-    /// discarded; moves stay.
+    /// Replaces the whole fabric, read again because cables or routers have changed. Port reports, samples
+    /// and probes are discarded; moves stay.
     pub fn handle_fabric(&mut self, fabric: Fabric, now: Instant) {
         let fresh = Self::new(self.config.clone(), fabric);
         let old = core::mem::replace(self, fresh);
@@ -141,6 +144,7 @@ impl Controller {
         if let Some(link) = self.fabric.link_of_port(router, &port) {
             self.telemetry.discard(link);
             self.alarms.discard(link);
+            self.probes.discard(link);
             self.episodes.remove(&link);
         }
     }

@@ -527,7 +527,8 @@ fn a_flow_whose_path_dies_gets_another_port_and_the_others_keep_theirs() {
         .filter(|event| event.kind == EventKind::Job)
         .map(|event| event.text)
         .collect();
-    let text = "the paths of 2 flows have changed; 2 get other ports, 0 have no way";
+    let text =
+        "the paths of 2 flows have changed or lose packets; 2 get other ports, 0 have no way";
     assert!(events.iter().any(|event| event.contains(text)), "{events:?}");
     // The cable's return changes no path, and so no port.
     set_port(&mut it.harness, "spine-0", PortState::Up);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use weft_route::{
-    Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, Start, State,
+    Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, ProbeReport, Start, State,
 };
 use weft_units::{Duration, Instant};
 
@@ -101,6 +101,35 @@ pub fn state(bytes: &[u8]) -> bool {
     let written = serde_json::to_vec(&controller.state()).expect("it can be written");
     assert_eq!(serde_json::from_slice::<State>(&written).ok(), Some(controller.state()));
     true
+}
+
+/// The report of a host that loses nothing.
+const HONEST: &str = r#"{ "source": "10.2.0.2", "port": 4794, "paths": [
+  { "destination": "10.1.0.2", "source_port": 61000, "sent": 20, "lost": 0,
+    "round_trip": { "min_ns": 21000, "median_ns": 24000, "p99_ns": 61000 } } ] }"#;
+
+/// Parses a host's report of its probes, and has a controller count it and the honest reports of another host. Returns
+/// `true` if the controller accepts it.
+///
+/// # Panics
+/// Panics if a refused report is counted, or if one host's reports raise an alarm.
+pub fn probe_report(bytes: &[u8]) -> bool {
+    let Ok(report) = serde_json::from_slice::<ProbeReport>(bytes) else { return false };
+    let mut controller = Controller::new(ControllerConfig::default(), FABRIC.clone());
+    let honest: ProbeReport = serde_json::from_str(HONEST).expect("a report");
+    let (mut now, mut is_accepted) = (Instant::EPOCH, false);
+    for _ in 0..10 {
+        now += Duration::from_millis(250);
+        controller.handle_probes(&honest, now).expect("an honest report");
+        let before = controller.probes().counters();
+        is_accepted =
+            report.source != honest.source && controller.handle_probes(&report, now).is_ok();
+        let after = controller.probes().counters();
+        assert_eq!(after.sent > before.sent, is_accepted);
+        controller.handle_timeout(now);
+        assert_eq!(controller.probes().alarms().count(), 0, "{report:?}");
+    }
+    is_accepted
 }
 
 /// Parses a flow and checks that its text parses to the same flow. Returns `true` if it is a flow.
