@@ -95,6 +95,8 @@ impl SteerConfig {
             ("read_every", config.read_every),
             ("lease", config.lease),
             ("controller.alarm.window", config.controller.alarm.window),
+            ("controller.probes.every", config.controller.probes.every),
+            ("controller.probes.window", config.controller.probes.window),
         ] {
             if span < Duration::from_millis(100) {
                 return Err(ConfigError::TooShort { name, span });
@@ -171,6 +173,7 @@ mod tests {
             ("lab = 'x'\ntls = { certificate = 'c' }", "key"),
             ("lab = 'x'\nlease = '1s'", "lease is 1s"),
             ("lab = 'x'\nread_every = '1ms'", "read_every is 1ms"),
+            ("lab = 'x'\ncontroller.probes.every = '1ms'", "controller.probes.every is 1ms"),
             ("lab = 'x'\n[[router]]\nname = 'a'\nagent = '1.1.1.1'", "exclude each other"),
         ] {
             let error = SteerConfig::parse(text).unwrap_err().to_string();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use weft_units::Duration;
 
+use crate::probe::ProbePlanError;
 use crate::{AnswerFault, Refusal};
 
 /// An error of work with real routers.
@@ -81,6 +82,9 @@ pub enum SteerError {
         /// The lab.
         lab: String,
     },
+    /// Settings of probes beyond their limits.
+    #[error(transparent)]
+    ProbePlan(#[from] ProbePlanError),
     /// Tables that do not form a fabric.
     #[error(transparent)]
     Installed(#[from] weft_route::InstalledError),

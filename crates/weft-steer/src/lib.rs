@@ -9,7 +9,8 @@
 //! | tables read | [`Inventory::read_tables`] |
 //! | the right to steer | [`Lease`] |
 //! | moves applied | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
-//! | jobs announced | [`Handle`] |
+//! | jobs announced, probes reported | [`Handle`] |
+//! | probes of a host | [`probe`] |
 //! | all of it, in a loop | [`Daemon`] |
 //!
 //! `weft-route` decides: this crate passes it the measurements and carries out its orders.
@@ -55,6 +56,7 @@ mod error;
 mod inventory;
 mod job_table;
 mod lease;
+pub mod probe;
 mod reach;
 mod tables;
 
@@ -63,7 +65,8 @@ pub use collect::{CollectedItem, Collector, CollectorCounters, MarksSource};
 pub use config::SteerConfig;
 pub use daemon::{
     Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, PortsRequest,
-    ReadInventory, RefusedView, RequestError, SenderPort, SenderPorts, View,
+    ProbeAlarmView, ProbesView, ReadInventory, RefusedView, RequestError, SenderPort, SenderPorts,
+    View,
 };
 pub use error::{ConfigError, InventoryError, SteerError};
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};

@@ -22,6 +22,7 @@ use weft_report::terminal::Output;
 mod coordinator;
 mod hosts;
 mod matrix;
+mod paths;
 
 use coordinator::{Coordinator, Round};
 use hosts::Hosts;
@@ -39,6 +40,7 @@ Examples:
   weft ping --file hosts.toml --token-file token     hosts by ToR
   weft ping --file hosts.toml --tor leaf0 --count 0 --token-file token    those of one ToR, until interrupted
   weft ping 10.0.0.1 10.0.0.2 --token-file token --json
+  weft ping paths --from 10.1.0.2 --file hosts.toml --token-file token    loss of each path, for `weft route serve`
   weft ping --file hosts.toml --token-file token --monitor 127.0.0.1:7480 --monitor-token-file page-token    on its page too
 
 hosts.toml:
@@ -111,6 +113,8 @@ Examples:
 
 Every host may ping this one. Without a token, other hosts' orders to ping are refused.")]
     Serve(ServeArgs),
+    /// Probe paths to other hosts every few milliseconds for a route controller, until interrupted
+    Paths(Box<paths::Paths>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -131,11 +135,14 @@ const ROUND: u32 = 5;
 /// The longest ping, bytes.
 const MAX_PING: u64 = 1 << 20;
 
-pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
-    if let Some(Verb::Serve(serve)) = &arguments.verb {
-        let token_file = serve.token_file.as_deref();
-        messages::answer_at(serve.listen, token_file, &serve.node, output)?;
-        return Ok(ExitCode::SUCCESS);
+pub(crate) fn run(mut arguments: Args, output: Output) -> Result<ExitCode> {
+    match arguments.verb.take() {
+        Some(Verb::Serve(serve)) => {
+            messages::answer_at(serve.listen, serve.token_file.as_deref(), &serve.node, output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Verb::Paths(arguments)) => return paths::run(*arguments, output),
+        None => {}
     }
     if arguments.size.0 > MAX_PING {
         bail!("--size {} is too large, expected up to 1 MiB", arguments.size);

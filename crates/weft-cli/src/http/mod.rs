@@ -52,6 +52,8 @@ pub(crate) struct Request {
     pub(crate) is_post: bool,
     pub(crate) path: String,
     pub(crate) query: String,
+    /// The address of the client.
+    pub(crate) peer: IpAddr,
     /// The credentials that the client shows.
     pub(crate) shown: Shown,
     pub(crate) body: Vec<u8>,
@@ -258,7 +260,10 @@ async fn read(
     let body = Limited::new(request.into_body(), access.max_body(&shown));
     let body = tokio::time::timeout(REQUEST_TIMEOUT, body.collect()).await;
     match body {
-        Ok(Ok(body)) => Ok(Request { is_post, path, query, shown, body: body.to_bytes().to_vec() }),
+        Ok(Ok(body)) => {
+            let (peer, body) = (connection.peer, body.to_bytes().to_vec());
+            Ok(Request { is_post, path, query, peer, shown, body })
+        }
         _ => {
             Err(Reply::refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long or too slow"))
         }

@@ -95,8 +95,13 @@ pub(super) fn status() -> Status {
 
 /// The picture of a controller with a link, a move and a job.
 pub(super) fn view() -> View {
+    let suspected = json!({
+        "fault": "loss", "since": 0, "lost_per_mille": 0, "delay_ns": 0, "paths": 0, "suffering": 0, "hosts": 0,
+        "votes": 0, "others": [], "avoided": true,
+    });
     let link = json!({
         "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "marks": 0, "marks_from": "samples", "up": true, "alarm": null,
+        "probes": [suspected],
     });
     let step = json!({
         "id": 0, "router": "", "destination": "", "from": "", "to": [], "flows": 0, "stage": "kept", "decided": 0,

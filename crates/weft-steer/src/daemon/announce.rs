@@ -1,4 +1,4 @@
-//! Requests to a running controller from outside: ports for a job, and the end of a job.
+//! Requests to a running controller from outside: ports for a job, the end of a job, and hosts' reports of probes.
 //!
 //! Any thread sends requests by a [`Handle`]; the daemon answers them in its loop.
 
@@ -9,7 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use serde::{Deserialize, Serialize};
 use weft_plan::output::PortRow;
 use weft_plan::ports::Entropy;
-use weft_route::{Controller, End, Fabric, Flow, JobError, LinkId, Pair, PortSearch, Start};
+use weft_route::{
+    Controller, End, Fabric, Flow, JobError, LinkId, Pair, PortSearch, ProbeError, ProbeReport,
+    Start,
+};
 use weft_units::{BitRate, Duration, Instant, Seed};
 
 use crate::SteerError;
@@ -107,6 +110,17 @@ pub enum RequestError {
         /// The index in the table.
         nic_port: usize,
     },
+    /// The report of probes cannot be used.
+    #[error(transparent)]
+    Probes(#[from] ProbeError),
+    /// A host of the fabric reports the probes of another one.
+    #[error("{peer} is a host of the fabric and does not speak for {source_address}")]
+    Speaker {
+        /// The address of the client.
+        peer: IpAddr,
+        /// The source of the report.
+        source_address: IpAddr,
+    },
     /// The daemon has ended, or is busy.
     #[error("the controller {0}")]
     Silent(&'static str),
@@ -119,6 +133,7 @@ enum Request {
     Withdraw(String, SyncSender<Result<usize, RequestError>>),
     Ports(PortsRequest, SyncSender<Result<SenderPorts, RequestError>>),
     Order(Vec<IpAddr>, SyncSender<Result<Vec<usize>, RequestError>>),
+    Probes(ProbeReport, IpAddr, SyncSender<Result<usize, RequestError>>),
 }
 
 /// Maximum time that a request waits for its answer.
@@ -164,6 +179,16 @@ impl Handle {
     /// Returns `Watches` if this controller does not steer, or `Silent` if the daemon does not answer.
     pub fn order(&self, hosts: Vec<IpAddr>) -> Result<Vec<usize>, RequestError> {
         self.request(|answer| Request::Order(hosts, answer))
+    }
+
+    /// Passes on a report of probes that a client at `peer` has sent; returns the number of its paths. A controller that
+    /// does not steer counts it too, and shows the alarms.
+    ///
+    /// # Errors
+    /// Returns `Speaker` if the client is another host of the fabric than the source of the report, `Probes` if the
+    /// report is impossible, or `Silent` if the daemon does not answer.
+    pub fn probes(&self, report: ProbeReport, peer: IpAddr) -> Result<usize, RequestError> {
+        self.request(|answer| Request::Probes(report, peer, answer))
     }
 
     fn request<T>(
@@ -229,6 +254,9 @@ impl RequestQueue {
                 Request::Order(hosts, to) => {
                     drop(to.send(steers.map(|()| controller.fabric().ring_order(&hosts))));
                 }
+                Request::Probes(report, peer, to) => {
+                    drop(to.send(count_probes(controller, &report, peer, now)));
+                }
             }
         }
         Ok(())
@@ -253,6 +281,23 @@ fn ports_of(
         ports.collect()
     });
     Ok(SenderPorts { plan: job.plan(), ports })
+}
+
+/// Counts a report of probes. A client with an address of the fabric is the host of that address; any other client, in
+/// the management network, may speak for every host.
+fn count_probes(
+    controller: &mut Controller,
+    report: &ProbeReport,
+    peer: IpAddr,
+    now: Instant,
+) -> Result<usize, RequestError> {
+    let (fabric, peer, source_address) = (controller.fabric(), peer.to_canonical(), report.source);
+    let speaker = fabric.host(peer);
+    if speaker.is_some() && speaker != fabric.host(source_address) {
+        return Err(RequestError::Speaker { peer, source_address });
+    }
+    controller.handle_probes(report, now)?;
+    Ok(report.paths.len())
 }
 
 fn reply<T>(

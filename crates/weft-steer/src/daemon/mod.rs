@@ -6,7 +6,7 @@
 //! | the sFlow socket and its datagrams | `intake.rs` |
 //! | a router's threads: reads and changes, the lease | `worker.rs` |
 //! | the lease over all routers | `leases.rs` |
-//! | jobs announced from outside | `announce.rs` |
+//! | jobs announced, and probes reported, from outside | `announce.rs` |
 //! | saved state | `memory.rs` |
 //! | the view for pages and metrics | `view.rs` |
 //!
@@ -35,7 +35,9 @@ pub use self::announce::{
     Announcement, Handle, PlannedJob, PortsRequest, RequestError, SenderPort, SenderPorts,
 };
 use self::leases::Leases;
-pub use self::view::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
+pub use self::view::{
+    JobView, LinkView, MoveView, NodeView, ProbeAlarmView, ProbesView, RefusedView, View,
+};
 use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Inventory, Lease, RouterEntry, SteerConfig, SteerError};
 

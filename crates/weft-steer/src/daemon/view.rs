@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weft_guard::Refused;
-use weft_route::{End, Event, EventKind, Fabric, Job, LinkId, Move, Stage};
+use weft_route::{
+    End, Event, EventKind, Fabric, Job, LinkFault, LinkId, Move, ProbeAlarm, ProbeCounters, Stage,
+};
 use weft_units::Instant;
 
 use super::Daemon;
@@ -44,8 +46,47 @@ pub struct View {
     pub collector: CollectorCounters,
     /// The recently refused sources of sFlow, the newest first.
     pub refused: Vec<RefusedView>,
+    /// The probes that hosts report.
+    pub probes: ProbesView,
     /// By router, the error of the last read of its tables.
     pub unread: BTreeMap<String, String>,
+}
+
+/// The probes that hosts report.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ProbesView {
+    /// Number of hosts that have reported in the last minute.
+    pub hosts: usize,
+    /// Number of their paths.
+    pub paths: usize,
+    /// The counts since the start.
+    #[serde(flatten)]
+    pub counters: ProbeCounters,
+}
+
+/// An alarm of a link by probes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProbeAlarmView {
+    /// The fault.
+    pub fault: LinkFault,
+    /// The time since which it lasts, in nanoseconds since 1970.
+    pub since: u64,
+    /// The share of probes over the link that were lost, in thousandths.
+    pub lost_per_mille: u32,
+    /// The median delay of the paths over the link beyond their lowest round-trip time, in nanoseconds.
+    pub delay_ns: u64,
+    /// Number of paths over the link.
+    pub paths: usize,
+    /// Number of these paths that suffer.
+    pub suffering: usize,
+    /// Number of hosts whose probes cross the link.
+    pub hosts: usize,
+    /// Number of these hosts that suspect it.
+    pub votes: usize,
+    /// The names of links that the same paths cross: one of all these has the fault.
+    pub others: Vec<String>,
+    /// `true` if flows of jobs are planned around the link.
+    pub avoided: bool,
 }
 
 /// A source whose datagrams were refused.
@@ -85,8 +126,11 @@ pub struct LinkView {
     pub marks_from: Option<MarksSource>,
     /// `true` if packets pass.
     pub up: bool,
-    /// The alarm's level, if there is an alarm.
+    /// The alarm's level, if there is an alarm by marks.
     pub alarm: Option<String>,
+    /// The alarms by probes.
+    #[serde(default)]
+    pub probes: Vec<ProbeAlarmView>,
 }
 
 /// A move.
@@ -137,6 +181,13 @@ impl View {
     pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
         let controller = &daemon.controller;
         let fabric = controller.fabric();
+        let (hosts, paths) = controller.probes().probed();
+        let mut alarms: BTreeMap<LinkId, Vec<ProbeAlarmView>> = BTreeMap::new();
+        for (link, alarm) in controller.probes().alarms() {
+            alarms.entry(link).or_default().push(suspected(alarm, fabric));
+        }
+        let mut link_view =
+            |link| view(daemon, link, alarms.remove(&link).unwrap_or_default(), now);
         let name = |kind: EventKind| format!("{kind:?}").to_lowercase();
         Self {
             at: now.as_nanos(),
@@ -145,7 +196,7 @@ impl View {
             other: daemon.leases.other.clone(),
             dry_run: daemon.config.dry_run,
             nodes: nodes(fabric),
-            links: fabric.link_ids().filter_map(|link| view(daemon, link, now)).collect(),
+            links: fabric.link_ids().filter_map(&mut link_view).collect(),
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
             jobs: controller.jobs().iter().map(job).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
@@ -157,6 +208,7 @@ impl View {
             listening: daemon.listening().map(|at| at.to_string()).unwrap_or_default(),
             collector: daemon.collector.counters(),
             refused: daemon.collector.refused().map(RefusedView::from).collect(),
+            probes: ProbesView { hosts, paths, counters: controller.probes().counters() },
             unread: daemon.read_errors.clone(),
         }
     }
@@ -213,7 +265,27 @@ fn name(fabric: &Fabric, end: End) -> Option<String> {
     }
 }
 
-fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
+fn suspected(alarm: &ProbeAlarm, fabric: &Fabric) -> ProbeAlarmView {
+    ProbeAlarmView {
+        fault: alarm.fault,
+        since: alarm.since,
+        lost_per_mille: alarm.lost_per_mille,
+        delay_ns: alarm.delay_ns,
+        paths: alarm.paths,
+        suffering: alarm.suffering,
+        hosts: alarm.sources,
+        votes: alarm.votes,
+        others: alarm.others.iter().map(|&link| fabric.name(link).to_string()).collect(),
+        avoided: alarm.avoided.is_some(),
+    }
+}
+
+fn view(
+    daemon: &Daemon,
+    link: LinkId,
+    probes: Vec<ProbeAlarmView>,
+    now: Instant,
+) -> Option<LinkView> {
     let controller = &daemon.controller;
     let fabric = controller.fabric();
     let telemetry = controller.telemetry();
@@ -230,6 +302,7 @@ fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
         marks_from: daemon.collector.marks_source(link),
         up: fabric.passes(link),
         alarm: controller.alarms().get(&link).map(|alarm| alarm.level.name().to_owned()),
+        probes,
     })
 }
 

@@ -19,7 +19,7 @@ use weft_report::terminal::{Output, write_file};
 
 /// A running controller.
 #[derive(Debug, clap::Args)]
-pub(super) struct ControllerOptions {
+pub(crate) struct ControllerOptions {
     /// The address of `weft route serve`'s page; https://HOST:PORT if it has a certificate
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
     controller: String,
@@ -30,7 +30,7 @@ pub(super) struct ControllerOptions {
 impl ControllerOptions {
     /// Sends a request, and returns the body of the response. The timeout of 60 s allows for large tables, whose
     /// planning takes time in proportion to their flows.
-    pub(super) fn fetch(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    pub(crate) fn fetch(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let credentials = self.client.read()?;
         let timeout = Duration::from_secs(60);
         let server = Server { host: &self.controller, command: "weft route serve", timeout };

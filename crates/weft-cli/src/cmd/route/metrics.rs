@@ -11,6 +11,7 @@ pub(crate) fn text(picture: &View) -> String {
     let steers = gauges(&mut registry, "steers", "1 if this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
     links(picture, &mut registry);
+    probes(picture, &mut registry);
     let moves = gauges(&mut registry, "moves", "Moves that are installed or in progress, by stage");
     for it in &picture.moves {
         let stage = it.stage.split(':').next().unwrap_or_default().to_owned();
@@ -51,6 +52,40 @@ pub(crate) fn text(picture: &View) -> String {
         heard.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
     }
     openmetrics::text(&registry)
+}
+
+fn probes(picture: &View, registry: &mut Registry) {
+    let it = &picture.probes;
+    let paths = gauges(registry, "probed_paths", "Paths that hosts have probed in the last minute");
+    paths.get_or_create(&vec![]).set(it.paths as f64);
+    let probes = counters(registry, "probes", "Probes that hosts have reported, by kind");
+    let reports = counters(
+        registry,
+        "probe_reports",
+        "Hosts' reports of probes, by whether they were accepted",
+    );
+    for (kind, count) in [("sent", it.counters.sent), ("lost", it.counters.lost)] {
+        probes.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
+    }
+    for (kind, count) in [("accepted", it.counters.reports), ("refused", it.counters.refused)] {
+        reports.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
+    }
+    let alarm = gauges(
+        registry,
+        "link_probe_alarm",
+        "1 if probes suspect a link of this fault, 2 if flows of jobs also avoid it",
+    );
+    for link in &picture.links {
+        for it in &link.probes {
+            let labels = vec![
+                ("router", link.from.clone()),
+                ("port", link.port.clone()),
+                ("to", link.to.clone()),
+                ("fault", it.fault.name().to_owned()),
+            ];
+            alarm.get_or_create(&labels).set(if it.avoided { 2.0 } else { 1.0 });
+        }
+    }
 }
 
 fn links(picture: &View, registry: &mut Registry) {

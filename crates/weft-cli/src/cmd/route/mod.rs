@@ -19,6 +19,8 @@ mod status;
 mod steer;
 mod tables;
 
+pub(crate) use announce::ControllerOptions;
+
 /// Follow flows through the tables that routers have installed, and move flows off congested links
 #[derive(Debug, clap::Args)]
 #[command(

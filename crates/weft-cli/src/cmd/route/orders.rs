@@ -1,4 +1,4 @@
-//! Handles the requests posted to a running controller: jobs, and their ends.
+//! Handles the requests posted to a running controller: jobs, their ends, and hosts' reports of probes.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use hyper::StatusCode;
 use serde_json::json;
 use weft_plan::ports::Entropy;
-use weft_route::JobError;
+use weft_route::{JobError, ProbeReport};
 use weft_steer::{Announcement, Handle, PortsRequest, RequestError, read_job_table};
 use weft_units::Seed;
 
@@ -18,8 +18,9 @@ pub(super) const MAX_TABLE: usize = 64 << 20;
 
 /// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, `POST
 /// /v1/ports?job=NAME&source=ADDRESS&plan=N`, which returns a sender's ports if the job has another plan
-/// and renews the job's lease, `POST /v1/withdraw?job=NAME`, which ends a job, and `POST /v1/order` with hosts'
-/// addresses, a line each, which returns their order in a ring.
+/// and renews the job's lease, `POST /v1/withdraw?job=NAME`, which ends a job, `POST /v1/order` with hosts'
+/// addresses, a line each, which returns their order in a ring, and `POST /v1/probes` with a host's report of its probes
+/// as JSON.
 pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
@@ -50,9 +51,17 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
                 order.map_or_else(|error| refused(&error), |it| Reply::json(&it))
             },
         ),
+        "/v1/probes" => probe_report(&request.body).map_or_else(
+            |error| Reply::refuse(StatusCode::BAD_REQUEST, &format!("{error:#}")),
+            |report| {
+                let counted = controller.probes(report, request.peer);
+                let answer = counted.map(|paths| json!({ "paths": paths }));
+                answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
+            },
+        ),
         _ => Reply::refuse(
             StatusCode::NOT_FOUND,
-            "posts are for /v1/jobs, /v1/ports, /v1/order and /v1/withdraw",
+            "posts are for /v1/jobs, /v1/ports, /v1/order, /v1/probes and /v1/withdraw",
         ),
     }
 }
@@ -62,6 +71,7 @@ fn refused(error: &RequestError) -> Reply {
         RequestError::Watches { .. } => StatusCode::CONFLICT,
         RequestError::Job(JobError::Unknown { .. }) => StatusCode::NOT_FOUND,
         RequestError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
+        RequestError::Speaker { .. } => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_REQUEST,
     };
     Reply::refuse(status, &error.to_string())
@@ -89,6 +99,18 @@ fn ports_request(request: &Request) -> Result<PortsRequest> {
     Ok(PortsRequest { job, source, plan: number(query, "plan")?.unwrap_or(0) })
 }
 
+/// The longest report of probes, bytes: some 200 for each of 1,024 paths.
+const MAX_PROBE_REPORT: usize = 1 << 18;
+
+fn probe_report(body: &[u8]) -> Result<ProbeReport> {
+    ensure!(
+        body.len() <= MAX_PROBE_REPORT,
+        "a report of probes of {} bytes; it has at most {MAX_PROBE_REPORT}",
+        body.len()
+    );
+    serde_json::from_slice(body).context("that is no report of probes")
+}
+
 /// The most hosts of a ring.
 const MAX_HOSTS: usize = 1 << 16;
 
@@ -113,4 +135,29 @@ fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>> {
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.into_iter().find_map(|(it, value)| (it == name).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_probes_is_json_without_other_keys() {
+        let path = r#"{ "destination": "10.2.0.2", "source_port": 61000, "sent": 9, "lost": 9 }"#;
+        let report = |more: &str| {
+            format!(r#"{{ "source": "10.1.0.2", "port": 4794, "paths": [{path}]{more} }}"#)
+        };
+        let read = probe_report(report("").as_bytes()).unwrap();
+        assert_eq!((read.paths[0].lost, read.paths[0].round_trip), (9, None));
+        let long = "x".repeat(MAX_PROBE_REPORT + 1);
+        for (text, words) in [
+            (report(", \"colour\": 1"), "colour"),
+            (report("").replace("9 }", "-1 }"), "-1"),
+            ("[]".into(), "no report of probes"),
+            (long, "at most 262144"),
+        ] {
+            let error = format!("{:#}", probe_report(text.as_bytes()).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

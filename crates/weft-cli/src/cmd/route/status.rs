@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
-use weft_steer::{LinkView, MarksSource, View};
-use weft_units::BitRate;
+use weft_route::LinkFault;
+use weft_steer::{LinkView, MarksSource, ProbeAlarmView, View};
+use weft_units::{BitRate, Duration};
 
 use super::announce::ControllerOptions;
 use weft_report::terminal::{Output, render};
@@ -37,14 +38,19 @@ fn text(picture: &View) -> String {
         (_, _, Some(other)) => format!("watches; {other} steers"),
         (_, _, None) => "watches; nobody steers".into(),
     };
-    let alarms: Vec<String> = picture.links.iter().filter_map(alarm).collect();
+    let by_probes = |link: &LinkView| -> Vec<String> {
+        link.probes.iter().map(|it| suspected(link, it)).collect()
+    };
+    let marked = picture.links.iter().filter_map(alarm);
+    let alarms: Vec<String> = marked.chain(picture.links.iter().flat_map(by_probes)).collect();
     let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
     let unread: String = unread.collect();
     format!(
-        "{} {does}\n{unread}{}\n{}\nalarms: {}\n\n{}\n\n{}\n",
+        "{} {does}\n{unread}{}\n{}\n{}\nalarms: {}\n\n{}\n\n{}\n",
         picture.holder,
         sflow(picture),
         marks(picture),
+        probes(picture),
         if alarms.is_empty() { "none".into() } else { alarms.join(", ") },
         jobs(picture),
         moves(picture)
@@ -80,6 +86,32 @@ fn marks(picture: &View) -> String {
     let count = |source| picture.links.iter().filter(|it| it.marks_from == Some(source)).count();
     let (counted, estimated) = (count(MarksSource::Queue), count(MarksSource::Samples));
     format!("marks by port: {counted} counted by the queue, {estimated} estimated from samples")
+}
+
+/// Returns the counts of probes.
+fn probes(picture: &View) -> String {
+    let (it, counts) = (&picture.probes, &picture.probes.counters);
+    format!(
+        "probes: {} paths of {} hosts; {} sent, {} lost, {} reports, {} refused",
+        it.paths, it.hosts, counts.sent, counts.lost, counts.reports, counts.refused
+    )
+}
+
+/// Returns an alarm by probes.
+fn suspected(link: &LinkView, it: &ProbeAlarmView) -> String {
+    let (from, to) = (format!("{} {}", link.from, link.port), &link.to);
+    let figure = match it.fault {
+        LinkFault::Loss => format!("{:.1} % lost", f64::from(it.lost_per_mille) / 10.0),
+        LinkFault::Delay => format!("{} delay", Duration::from_nanos(it.delay_ns)),
+    };
+    let others: String = it.others.iter().map(|other| format!(", or at {other}")).collect();
+    let avoided = if it.avoided { ", avoided by jobs" } else { "" };
+    format!(
+        "{} → {to} (probes: {figure}, by {} of {} hosts{others}{avoided})",
+        from.trim_end(),
+        it.votes,
+        it.hosts
+    )
 }
 
 fn alarm(link: &LinkView) -> Option<String> {
@@ -159,6 +191,7 @@ mod tests {
             marks_from,
             up: true,
             alarm: marks_from.map(|_| "low".into()),
+            probes: Vec::new(),
         };
         let sources = [Some(MarksSource::Queue), Some(MarksSource::Samples), None];
         let links = ["s0", "s1", "s2"].into_iter().zip(sources);

@@ -28,6 +28,12 @@ const percent = (link) => (link.load === null ? '–' : `${((100 * link.load) / 
 /** Marks that the port's queue counted are exact; others are estimated from samples. */
 const marks = (link) => (link.marks_from === 'queue' ? `${link.marks}` : `≈ ${link.marks}`);
 const clock = (nanos) => new Date(nanos / 1e6).toLocaleTimeString([], { hour12: false });
+/** The alarms of a link, by marks and by probes. */
+const alarms = (link) => [
+  ...(link.alarm ? [`${link.alarm} alarm`] : []),
+  ...link.probes.map((it) => `probes: ${it.fault === 'loss' ? `${(it.lost_per_mille / 10).toFixed(1)} % lost`
+    : `${(it.delay_ns / 1e6).toFixed(2)} ms delay`}, by ${it.votes} of ${it.hosts} hosts${it.avoided ? ', avoided by jobs' : ''}`),
+];
 const full = (link) => (link.load === null ? -1 : link.load / link.capacity);
 
 function colour(link) {
@@ -37,7 +43,7 @@ function colour(link) {
 }
 
 function tiles(picture) {
-  const alarms = picture.links.filter((link) => link.alarm).length;
+  const alarmed = picture.links.filter((link) => alarms(link).length > 0).length;
   const down = picture.links.filter((link) => !link.up).length;
   const fullest = Math.max(-1, ...picture.links.map(full));
   const unread = Object.keys(picture.unread).length;
@@ -47,7 +53,8 @@ function tiles(picture) {
     ['not readable', `${unread}`, unread > 0],
     ['links down', `${down}`, down > 0],
     ['fullest link', fullest < 0 ? '–' : `${(100 * fullest).toFixed(0)} %`, fullest > 0.9],
-    ['alarms', `${alarms}`, alarms > 0],
+    ['alarms', `${alarmed}`, alarmed > 0],
+    ['probed paths', `${picture.probes.paths}`, false],
     ['moves', `${picture.moves.length}`, false],
     ['jobs', `${picture.jobs.length}`, false],
     ['samples', `${picture.heard.samples}`, false],
@@ -94,11 +101,11 @@ function fabric(picture) {
     const off = 3 + 7 * order; // each direction keeps to its right
     const [dx, dy] = [(-(to.y - from.y) / length) * off, ((to.x - from.x) / length) * off];
     const [x1, y1, x2, y2] = [from.x + dx, from.y + dy, to.x + dx, to.y + dy];
-    const classes = [colour(link), link.up ? '' : 'down', link.alarm ? 'alarm' : ''].join(' ').trim();
+    const classes = [colour(link), link.up ? '' : 'down', alarms(link).length ? 'alarm' : ''].join(' ').trim();
     const words = `${link.from} ${link.port} → ${link.to}: ${percent(link)} of ${rate(link.capacity)}, ${marks(link)} marks`
-      + (link.alarm ? `, ${link.alarm} alarm` : '') + (link.up ? '' : ', down');
+      + alarms(link).map((it) => `, ${it}`).join('') + (link.up ? '' : ', down');
     lines.push(make('line', { x1, y1, x2, y2, class: classes, 'data-link': `${link.from} ${link.port}` }, make('title', {}, words)));
-    if (link.alarm) rings.push(make('circle', { cx: x1 + (x2 - x1) * 0.3, cy: y1 + (y2 - y1) * 0.3, r: 9 }));
+    if (alarms(link).length) rings.push(make('circle', { cx: x1 + (x2 - x1) * 0.3, cy: y1 + (y2 - y1) * 0.3, r: 9 }));
   }
   const boxes = picture.nodes.map((node) => {
     const { x, y, host } = placed.get(node.name);
@@ -133,10 +140,12 @@ function draw(picture) {
     picture.jobs.map((it) => make('tr', {}, cell(clock(it.announced)), cell(it.name), cell(`${it.flows}`, 'number'),
       cell(rate(it.rate), 'number'), cell(`${(it.fullest_per_mille / 10).toFixed(0)} %`, 'number'),
       cell(it.begun ? 'begun' : 'not seen yet'))), 'none was announced');
-  const fullest = picture.links.filter((link) => link.load !== null).sort((a, b) => full(b) - full(a)).slice(0, FULLEST);
+  const isListed = (link) => link.load !== null || alarms(link).length > 0;
+  const order = (a, b) => b.probes.length - a.probes.length || full(b) - full(a);
+  const fullest = picture.links.filter(isListed).sort(order).slice(0, FULLEST);
   table('links', [['link'], ['load', true], ['full', true], ['marks', true], ['alarm']],
-    fullest.map((link) => make('tr', {}, cell(`${link.from} ${link.port} → ${link.to}`), cell(rate(link.load), 'number'),
-      cell(percent(link), 'number'), cell(marks(link), 'number'), cell(link.alarm ?? ''))), 'nothing was reported yet');
+    fullest.map((link) => make('tr', {}, cell(`${link.from} ${link.port} → ${link.to}`), cell(link.load === null ? '–' : rate(link.load), 'number'),
+      cell(percent(link), 'number'), cell(marks(link), 'number'), cell(alarms(link).join('; ')))), 'nothing was reported yet');
   table('events', [['when'], ['what'], ['where'], ['']], picture.events.slice(0, 200).map((event) => {
     const kind = BAD.includes(event.what) ? 'kind bad' : GOOD.includes(event.what) ? 'kind good' : 'kind';
     return make('tr', {}, cell(clock(event.at)), make('td', {}, make('span', { class: kind }, event.what)),
