@@ -119,7 +119,8 @@ fn nothing_of_a_tenant_is_seen_between_hosts_by_default() {
         let sniffer = Sniffer::of(&trial, "h0");
         assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, 0));
         let (frames, open) = sniffer.frames();
-        assert!(frames > 10 && open == 0, "{open} of {frames} frames show it");
+        // Two datagrams at least, each in a frame of its own.
+        assert!(frames >= 2 && open == 0, "{open} of {frames} frames show it");
         for host in 0..2 {
             let status = status(&trial, host);
             let (sealed, clear) = status.encryption.connections;
