@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{PORT, UDP, address, is_missing, lab, no_flow_labels, read};
+use common::{
+    PORT, UDP, address, agents, is_missing, lab, millis, no_flow_labels, read, short_windows,
+};
 use socket2::{Domain, SockAddr, Socket, Type};
 use weft_lab::{Direction, Impairment, Lab, Routing};
-use weft_route::{AlarmRules, ControllerConfig, Event, EventKind, Fabric, Flow, LinkId, Stage};
-use weft_steer::agent::{Agent, AgentPlan, Watched};
-use weft_steer::{Daemon, Inventory, SteerConfig};
+use weft_route::{ControllerConfig, Event, EventKind, Fabric, Flow, LinkId, Stage};
+use weft_steer::agent::Agent;
+use weft_steer::{Daemon, SteerConfig};
 use weft_trial::routers_of;
 use weft_units::ByteCount;
 
@@ -26,40 +28,13 @@ const FLOW: u128 = 24_000_000;
 /// The payload of a datagram in bytes.
 const PAYLOAD: usize = 1400;
 
-fn millis(count: u64) -> weft_units::Duration {
-    weft_units::Duration::from_millis(count)
-}
-
-/// Returns rules with windows of 0.5 s instead of the paper's 10 s.
 fn rules() -> ControllerConfig {
     ControllerConfig {
-        alarm: AlarmRules {
-            window: millis(500),
-            marks: 100,
-            in_a_row: 3,
-            within: millis(3000),
-            phase: millis(1500),
-            at_a_router: 5,
-        },
+        alarm: short_windows(),
         grace: millis(250),
         hold: millis(5000),
         bar: millis(20_000),
         ..ControllerConfig::default()
-    }
-}
-
-fn agents(lab: &Lab, inventory: &Inventory, daemon: &Daemon) -> AgentPlan {
-    let watched = inventory.routers.iter().map(|router| Watched {
-        address: router.agent,
-        namespace: Some(lab.fabric().node(&router.name).unwrap().namespace.clone()),
-    });
-    AgentPlan {
-        routers: watched.collect(),
-        collector: (Ipv4Addr::LOCALHOST, daemon.listening().unwrap().port()).into(),
-        source: None,
-        rate: 8,
-        flush: Duration::from_millis(20),
-        counters: Duration::from_millis(150),
     }
 }
 
@@ -161,7 +136,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     };
     let inventory = routers_of(&lab);
     let mut daemon = Daemon::open(config.clone(), weft_trial::inventory).unwrap();
-    let mut agent = Agent::open(agents(&lab, &inventory, &daemon)).unwrap();
+    let mut agent = Agent::open(agents(&lab, &daemon)).unwrap();
     let fabric = read(&inventory);
     let leaf = fabric.find("l0").unwrap();
     let busy = fabric.link_of_port(leaf, "s0").unwrap();

@@ -11,11 +11,11 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{PORT, address, is_missing, lab, read};
+use common::{PORT, address, agents, is_missing, lab, millis, read, short_windows};
 use weft_lab::{Direction, Impairment, Lab, Routing};
 use weft_plan::ports::Entropy;
-use weft_route::{AlarmRules, ControllerConfig, EventKind, LinkFault, LinkId, ProbeReport};
-use weft_steer::agent::{Agent, AgentPlan, Watched};
+use weft_route::{ControllerConfig, EventKind, LinkFault, LinkId, ProbeReport};
+use weft_steer::agent::Agent;
 use weft_steer::probe::{PROBE_PORT, ProbePlan, Prober};
 use weft_steer::{Announcement, Daemon, Handle, PlannedJob, SteerConfig};
 use weft_trial::routers_of;
@@ -28,20 +28,9 @@ const CABLE: &str = "l0-s0";
 /// Number of sFlow's windows for which the loss lasts without probes: the first alarm of a collision needs two.
 const WINDOWS: u64 = 10;
 
-fn millis(count: u64) -> weft_units::Duration {
-    weft_units::Duration::from_millis(count)
-}
-
-/// Returns the configuration: windows of 0.5 s instead of the paper's 10 s, and the defaults for probes.
+/// Returns the configuration: short windows, and the defaults for probes.
 fn config(lab: &Lab) -> SteerConfig {
-    let alarm = AlarmRules {
-        window: millis(500),
-        marks: 100,
-        in_a_row: 3,
-        within: millis(3000),
-        phase: millis(1500),
-        at_a_router: 5,
-    };
+    let alarm = short_windows();
     SteerConfig {
         listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
         read_every: millis(1000),
@@ -49,22 +38,6 @@ fn config(lab: &Lab) -> SteerConfig {
         controller: ControllerConfig { alarm, grace: millis(250), ..ControllerConfig::default() },
         ..SteerConfig::default()
     }
-}
-
-fn agent(lab: &Lab, daemon: &Daemon) -> Agent {
-    let routers = routers_of(lab).routers.into_iter().map(|router| Watched {
-        address: router.agent,
-        namespace: Some(lab.fabric().node(&router.name).unwrap().namespace.clone()),
-    });
-    Agent::open(AgentPlan {
-        routers: routers.collect(),
-        collector: daemon.listening().unwrap(),
-        source: None,
-        rate: 8,
-        flush: Duration::from_millis(20),
-        counters: Duration::from_millis(150),
-    })
-    .unwrap()
 }
 
 /// Returns the prober of each host with its address: eight paths to each other host, a probe every 20 ms on each.
@@ -190,7 +163,7 @@ fn a_link_that_loses_a_fifth_is_found_by_probes_and_the_job_leaves_it() {
     let one_way = Direction::From("l0".into());
     let lossy = Impairment { loss: "20%".parse().unwrap(), ..Impairment::default() };
     let (stop, mut agent, flows) =
-        (AtomicBool::new(false), agent(&lab, &daemon), flows(&lab, &job));
+        (AtomicBool::new(false), Agent::open(agents(&lab, &daemon)).unwrap(), flows(&lab, &job));
     let (probers, handle) = (probers(&lab), daemon.handle());
     thread::scope(|scope| {
         // If a check below fails, the other threads end.

@@ -216,7 +216,7 @@ impl Controller {
         });
     }
 
-    /// Returns the utilisation of a path's fullest link with `rate` more, and the sum over its links. Links that are
+    /// Returns the utilisation of the fullest link of a path that arrives with `rate` more, and the sum over its links. Links that are
     /// the same for every port do not count. A path over an avoided link costs more than any other.
     fn cost(&self, path: &Path, rate: u64, loads: &[u64]) -> (u32, u32) {
         const AVOIDED: u32 = 1 << 30;

@@ -12,10 +12,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{LinkAddr, MsgFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use weft_lab::{Lab, LabSpec, enter};
-use weft_route::{Fabric, Flow, LinkId};
-use weft_steer::Inventory;
+use weft_route::{AlarmRules, Fabric, Flow, LinkId};
+use weft_steer::agent::{AgentPlan, Watched};
+use weft_steer::{Daemon, Inventory};
 use weft_testkit::HASH_SEED;
 use weft_topo::hash::FiveTuple6;
+use weft_trial::routers_of;
 use weft_units::{Rng, Seed};
 
 pub const UDP: u8 = 17;
@@ -41,6 +43,38 @@ pub fn lab(name: &str, change: impl FnOnce(&mut LabSpec)) -> Lab {
     let mut spec = LabSpec::named(format!("ws{name}{}", std::process::id()));
     change(&mut spec);
     Lab::up(&spec).unwrap()
+}
+
+pub fn millis(count: u64) -> weft_units::Duration {
+    weft_units::Duration::from_millis(count)
+}
+
+/// Returns rules of alarms with windows of 0.5 s instead of the paper's 10 s.
+pub fn short_windows() -> AlarmRules {
+    AlarmRules {
+        window: millis(500),
+        marks: 100,
+        in_a_row: 3,
+        within: millis(3000),
+        phase: millis(1500),
+        at_a_router: 5,
+    }
+}
+
+/// Returns agents of all routers of a lab, which report to a controller several times in such a window.
+pub fn agents(lab: &Lab, daemon: &Daemon) -> AgentPlan {
+    let routers = routers_of(lab).routers.into_iter().map(|router| Watched {
+        address: router.agent,
+        namespace: Some(lab.fabric().node(&router.name).unwrap().namespace.clone()),
+    });
+    AgentPlan {
+        routers: routers.collect(),
+        collector: daemon.listening().unwrap(),
+        source: None,
+        rate: 8,
+        flush: Duration::from_millis(20),
+        counters: Duration::from_millis(150),
+    }
 }
 
 /// Makes hosts' sockets send flow label zero, which is predicted. If routers hash the label, packets are sent by
