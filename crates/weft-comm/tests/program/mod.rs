@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 use weft_comm::{TOKEN_VARIABLE, Token};
 
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("comm"), false)
+    // Several programs of tests include this file and run at once: each links its own.
+    let own = concat!(env!("CARGO_PKG_NAME"), "-", env!("CARGO_CRATE_NAME"));
+    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join(own), false)
 });
 
 pub(crate) static TOKEN: LazyLock<Token> =
