@@ -2,15 +2,21 @@
 //!
 //! The order of two packets is unpredictable for a processor, and a mispredicted branch costs as much as about fifty
 //! instructions; a comparison sort mispredicted once for each packet. But times within a window are spread evenly. So
-//! the keys are counted into four times as many bins as there are keys; few bins have several keys, and only those are
+//! the keys are counted into several times as many bins as there are keys; few bins have several keys, and only those are
 //! compared.
 
 /// Minimum number of keys that are sorted with bins. Fewer keys are those of a host: they came by one cable, in order,
 /// so that comparisons sort them fast.
 const MIN_KEYS: usize = 12;
 
-/// Maximum number of keys that are sorted with bins: their positions fit a byte, and eight bytes are added at once.
-const MAX_KEYS: usize = u8::MAX as usize;
+/// Number of keys whose positions fit a byte, so that eight bytes are added at once.
+const FEW_KEYS: usize = u8::MAX as usize;
+
+/// Maximum number of keys that are sorted with bins, which stay in the second-level cache.
+const MAX_KEYS: usize = 1 << 13;
+
+/// Maximum number of keys in one bin of many; with more, moves would take longer than comparisons.
+const MAX_IN_BIN: u32 = 64;
 
 /// A one in each of eight bytes.
 const ONES: u64 = u64::MAX / 0xff;
@@ -21,18 +27,24 @@ pub(super) struct Order {
     /// Bits of the longest key.
     bits: u32,
     unsorted: Vec<u64>,
+    /// The end of each bin of many keys.
+    ends: Vec<u32>,
 }
 
 impl Order {
     /// Returns the sort for keys below `bound`.
     pub(super) fn new(bound: u64) -> Self {
         let bits = u64::BITS - bound.saturating_sub(1).leading_zeros();
-        Self { bits: bits.max(u8::BITS), unsorted: Vec::new() }
+        Self::with_bits(bits.max(u8::BITS))
     }
 
     /// Returns another sort for the same keys.
     pub(super) fn of_same_bits(&self) -> Self {
-        Self { bits: self.bits, unsorted: Vec::new() }
+        Self::with_bits(self.bits)
+    }
+
+    const fn with_bits(bits: u32) -> Self {
+        Self { bits, unsorted: Vec::new(), ends: Vec::new() }
     }
 
     /// Sorts `keys` in ascending order.
@@ -44,6 +56,9 @@ impl Order {
         std::mem::swap(keys, &mut self.unsorted);
         keys.clear();
         keys.resize(self.unsorted.len(), 0);
+        if keys.len() > FEW_KEYS {
+            return self.sort_many(keys);
+        }
         let bins = (4 * keys.len()).next_power_of_two().min(1 << u8::BITS);
         let shift = self.bits - bins.ilog2();
         let mut ends = starts(&self.unsorted, shift, bins);
@@ -54,12 +69,47 @@ impl Order {
         }
         insert_each(keys);
     }
+
+    /// Moves more than [`FEW_KEYS`] unsorted keys to `keys`, sorted.
+    #[inline(never)]
+    fn sort_many(&mut self, keys: &mut [u64]) {
+        let Self { bits, unsorted, ends } = self;
+        let bin_bits = (2 * keys.len()).next_power_of_two().ilog2().min(*bits);
+        let shift = *bits - bin_bits;
+        ends.clear();
+        ends.resize(1 << bin_bits, 0);
+        for &key in &*unsorted {
+            ends[bin_of_many(key, shift)] += 1;
+        }
+        let (mut before, mut most) = (0, 0);
+        for end in &mut *ends {
+            most = most.max(*end);
+            before += std::mem::replace(end, before);
+        }
+        if most > MAX_IN_BIN {
+            keys.copy_from_slice(unsorted);
+            return keys.sort_unstable();
+        }
+        for &key in &*unsorted {
+            let end = &mut ends[bin_of_many(key, shift)];
+            keys[*end as usize] = key;
+            *end += 1;
+        }
+        insert_each(keys);
+    }
 }
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the bits above the bin's number are zero")]
 fn bin(key: u64, shift: u32) -> usize {
     usize::from((key >> shift) as u8)
+}
+
+/// Like [`bin`], of up to 2^16 bins.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the bits above the bin's number are zero")]
+fn bin_of_many(key: u64, shift: u32) -> usize {
+    usize::from((key >> shift) as u16)
 }
 
 /// Counts the keys of each bin and returns the position of each bin's first key.
@@ -105,7 +155,19 @@ mod tests {
         bounds.extend((0..64).map(|bit| 1 << bit));
         for bound in bounds {
             let mut order = Order::new(bound);
-            for count in [0, 1, 2, MIN_KEYS - 1, MIN_KEYS, 40, 100, MAX_KEYS, MAX_KEYS + 1, 1_000] {
+            for count in [
+                0,
+                1,
+                2,
+                MIN_KEYS - 1,
+                MIN_KEYS,
+                40,
+                100,
+                FEW_KEYS,
+                FEW_KEYS + 1,
+                MAX_KEYS,
+                MAX_KEYS + 1,
+            ] {
                 let mut keys: Vec<_> = (0..count).map(|_| rng.below(bound)).collect();
                 let mut expected = keys.clone();
                 expected.sort_unstable();
@@ -118,8 +180,10 @@ mod tests {
     #[test]
     fn keys_that_share_one_bin_come_out_in_order() {
         let mut order = Order::new(1 << 52);
-        let mut keys: Vec<_> = (0..MAX_KEYS as u64).rev().collect();
-        order.sort(&mut keys);
-        assert!(keys.is_sorted());
+        for count in [FEW_KEYS, MAX_KEYS] {
+            let mut keys: Vec<_> = (0..count as u64).rev().collect();
+            order.sort(&mut keys);
+            assert!(keys.is_sorted());
+        }
     }
 }
