@@ -9,6 +9,7 @@ use weft_transport::TrimmedAt;
 use weft_wire::Packet;
 
 mod common;
+mod pages;
 mod pool;
 mod short_ack;
 

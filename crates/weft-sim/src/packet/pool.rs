@@ -5,6 +5,7 @@ use weft_units::{prefetch, prefetch_all};
 use weft_wire::{DataHeader, MessageHeader, Packet};
 
 use super::common::{COMBINATIONS, CommonFields};
+use super::pages::{NUMBERS, Pages, Place};
 use super::short_ack::ShortAck;
 use super::{Class, Integrity, PacketRef, PacketSlot};
 
@@ -17,7 +18,7 @@ struct Slot {
     source_and_common: u32,
     source_port: u16,
     payload_len: u16,
-    /// The sequence number; in a free place the next free one, and of a packet that is stored apart its place.
+    /// The sequence number; of a packet that is stored apart, its place.
     psn: u32,
     destination_cid: u32,
     timestamp: u32,
@@ -46,112 +47,53 @@ impl Slot {
     }
 }
 
-/// A place in [`Pages`]. A free one stores the next free one.
-trait Place: Copy {
-    fn next(&self) -> u32;
-    fn set_next(&mut self, next: u32);
-}
-
 impl Place for Slot {
     #[inline]
-    fn next(&self) -> u32 {
-        self.psn
+    fn clear(&mut self) {
+        self.source_and_common = 0;
     }
 
     #[inline]
-    fn set_next(&mut self, next: u32) {
-        (self.source_and_common, self.psn) = (0, next);
+    fn numbers(&self) -> [u32; NUMBERS] {
+        let Self { psn, destination_cid, timestamp, message, offset, length, .. } = *self;
+        let lengths = u32::from(self.source_port) << 16 | u32::from(self.payload_len);
+        [psn, destination_cid, timestamp, message, offset, length, lengths]
+    }
+
+    #[inline]
+    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
+        let [psn, destination_cid, timestamp, message, offset, length, lengths] = numbers;
+        let [port_high, port_low, len_high, len_low] = lengths.to_be_bytes();
+        *self = Self {
+            source_and_common: 0,
+            source_port: u16::from_be_bytes([port_high, port_low]),
+            payload_len: u16::from_be_bytes([len_high, len_low]),
+            psn,
+            destination_cid,
+            timestamp,
+            message,
+            offset,
+            length,
+        };
     }
 }
 
-impl Place for ShortAck {
-    #[inline]
-    fn next(&self) -> u32 {
-        self.source
-    }
-
-    #[inline]
-    fn set_next(&mut self, next: u32) {
-        self.source = next;
-    }
+/// A packet that is stored as it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Apart {
+    packet: PacketSlot,
+    numbers: [u32; NUMBERS],
 }
 
-impl Place for PacketSlot {
-    #[inline]
-    fn next(&self) -> u32 {
-        self.source.0
+impl Place for Apart {
+    fn clear(&mut self) {}
+
+    fn numbers(&self) -> [u32; NUMBERS] {
+        self.numbers
     }
 
-    #[inline]
-    fn set_next(&mut self, next: u32) {
-        self.source = NodeId(next);
-    }
-}
-
-/// Number of places in a page.
-const PAGE: usize = 1 << 10;
-/// The end of the list of free places.
-const NONE: u32 = u32::MAX;
-
-/// Places for values, in pages.
-///
-/// It grows by a page and nothing moves. One array that doubles would be copied each time, and the system would clear
-/// twice as much memory.
-#[derive(Debug)]
-struct Pages<T> {
-    pages: Vec<Box<[T; PAGE]>>,
-    /// The place freed last: it is the one most likely to be in the cache.
-    free: u32,
-    /// Number of places that are not free.
-    used: u64,
-}
-
-impl<T: Place + Default> Pages<T> {
-    /// Returns no places.
-    const fn new() -> Self {
-        Self { pages: Vec::new(), free: NONE, used: 0 }
-    }
-
-    /// Returns a free place.
-    #[inline]
-    fn reserve(&mut self) -> u32 {
-        if self.free == NONE {
-            self.add_page();
-        }
-        let place = self.free;
-        self.free = self.get(place).next();
-        self.used += 1;
-        place
-    }
-
-    /// Adds a page of free places.
-    #[cold]
-    fn add_page(&mut self) {
-        let first = self.pages.len() * PAGE;
-        let place = |place| u32::try_from(place).expect("fewer than 2^32 packets in flight");
-        let mut page = Box::new([T::default(); PAGE]);
-        for (index, free) in page.iter_mut().enumerate() {
-            free.set_next(if index + 1 < PAGE { place(first + index + 1) } else { NONE });
-        }
-        self.pages.push(page);
-        self.free = place(first);
-    }
-
-    #[inline]
-    fn free(&mut self, place: u32) {
-        let next = std::mem::replace(&mut self.free, place);
-        self.get_mut(place).set_next(next);
-        self.used -= 1;
-    }
-
-    #[inline]
-    fn get(&self, place: u32) -> &T {
-        &self.pages[place as usize / PAGE][place as usize % PAGE]
-    }
-
-    #[inline]
-    fn get_mut(&mut self, place: u32) -> &mut T {
-        &mut self.pages[place as usize / PAGE][place as usize % PAGE]
+    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
+        self.numbers = numbers;
     }
 }
 
@@ -161,7 +103,7 @@ pub struct PacketPool {
     slots: Pages<Slot>,
     short_acks: Pages<ShortAck>,
     /// Other packets than data packets and ACKs, damaged ones, and those whose common fields are not in the table.
-    apart: Pages<PacketSlot>,
+    apart: Pages<Apart>,
     common: CommonFields,
 }
 
@@ -228,7 +170,7 @@ impl PacketPool {
     fn set_apart(&mut self, id: PacketRef, packet: &PacketSlot) {
         self.free_apart(id);
         let place = self.apart.reserve();
-        *self.apart.get_mut(place) = *packet;
+        self.apart.get_mut(place).packet = *packet;
         *self.slots.get_mut(id.0) = Slot::apart(APART, place);
     }
 
@@ -249,7 +191,7 @@ impl PacketPool {
         let slot = self.slots.get(id.0);
         match slot.common() {
             SHORT_ACK => return self.short_acks.get(slot.psn).packet(),
-            APART => return *self.apart.get(slot.psn),
+            APART => return self.apart.get(slot.psn).packet,
             _ => {}
         }
         let (header, message) = self.common.headers(slot.common());
@@ -287,7 +229,7 @@ impl PacketPool {
             let slot = self.slots.get(id.0);
             match slot.common() {
                 SHORT_ACK => prefetch(self.short_acks.get(slot.psn)),
-                APART => prefetch_all(self.apart.get(slot.psn)),
+                APART => prefetch_all(&self.apart.get(slot.psn).packet),
                 _ => {}
             }
         }

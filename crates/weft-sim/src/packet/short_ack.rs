@@ -4,6 +4,7 @@
 use weft_topo::NodeId;
 use weft_wire::{AckHeader, AckType, Bitmap, U3, U4, U5, U6, U11};
 
+use super::pages::{NUMBERS, Place};
 use super::{Integrity, PacketSlot};
 
 /// Maximum number of bitmap words of an ACK that is stored so.
@@ -13,8 +14,8 @@ const MAX_WORDS: usize = 4;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ShortAck {
-    /// The number of the host that sent it; in a free place, the next free one.
-    pub(super) source: u32,
+    /// The number of the host that sent it.
+    source: u32,
     source_port: u16,
     version: U4,
     cc_type: U4,
@@ -103,6 +104,23 @@ impl ShortAck {
             integrity: Integrity::Sound,
             packet: weft_wire::Packet::Ack(header),
         }
+    }
+}
+
+impl Place for ShortAck {
+    #[inline]
+    fn clear(&mut self) {}
+
+    #[inline]
+    fn numbers(&self) -> [u32; NUMBERS] {
+        let [first, second, third, fourth] = self.bitmap;
+        [self.source, self.psn, self.psn_base, first, second, third, fourth]
+    }
+
+    #[inline]
+    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
+        let [source, psn, psn_base, bitmap @ ..] = numbers;
+        *self = Self { source, psn, psn_base, bitmap, ..*self };
     }
 }
 
