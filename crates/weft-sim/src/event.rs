@@ -99,8 +99,8 @@ impl Events {
 
     /// See [`EventQueue::upcoming`].
     #[inline]
-    pub fn upcoming(&self, others: usize) -> Option<NodeId> {
-        self.0.upcoming(others).map(NodeId)
+    pub fn upcoming(&self, others: usize) -> Option<(usize, NodeId)> {
+        self.0.upcoming(others).map(|(place, node)| (place, NodeId(node)))
     }
 
     /// See [`EventQueue::prefetch_list`].
@@ -115,10 +115,10 @@ impl Events {
         self.0.prefetch(node.0);
     }
 
-    /// See [`EventQueue::of`].
+    /// Returns the packets that arrive at a node in the current windows, in no particular order.
     #[inline]
-    pub fn of(&self, node: NodeId) -> impl Iterator<Item = Event> + '_ {
-        self.0.of(node.0).map(Event::from)
+    pub fn arrivals(&self, node: NodeId) -> impl Iterator<Item = Hop> + '_ {
+        self.0.of(node.0).filter_map(Packed::hop)
     }
 }
 
@@ -226,6 +226,14 @@ mod tag {
     pub(super) const WAKE_PORT: u64 = Hop::LAST_TAG + 7;
     pub(super) const PAUSE: u64 = Hop::LAST_TAG + 8;
     pub(super) const REFRESH: u64 = Hop::LAST_TAG + 9;
+}
+
+impl Packed {
+    /// Returns the packet if the event is an arrival.
+    #[inline]
+    fn hop(self) -> Option<Hop> {
+        (self.0[2] >> Hop::TAG_BITS <= Hop::LAST_TAG).then(|| Hop::from_words(self.0))
+    }
 }
 
 impl AtNode for Packed {

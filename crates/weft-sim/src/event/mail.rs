@@ -5,10 +5,10 @@
 
 use super::{Events, Packed};
 use crate::event_queue::AtNode;
-use crate::packet::{Hop, PacketPool, PacketSlot};
+use crate::packet::{PacketPool, PacketSlot};
 use crate::time::SimTime;
 
-/// Number of events between the prefetch of an arriving packet and its copy.
+/// Number of events between the prefetch of what an event needs and its use.
 const AHEAD: usize = 16;
 
 /// The events from one part to another.
@@ -63,13 +63,6 @@ impl Mailbox {
         while self.copied < self.events.len() {
             self.copy_packet(packets);
         }
-    }
-}
-
-impl Packed {
-    /// Returns the packet if the event is an arrival.
-    fn hop(self) -> Option<Hop> {
-        (self.0[2] >> Hop::TAG_BITS <= Hop::LAST_TAG).then(|| Hop::from_words(self.0))
     }
 }
 
@@ -131,7 +124,13 @@ impl Events {
     /// Schedules the events of a mailbox, and empties it.
     pub fn receive_mail(&mut self, packets: &mut PacketPool, from: &mut Mailbox) {
         let mut slots = from.slots.drain(..);
-        for (at, event) in from.events.drain(..) {
+        for (index, &(at, event)) in from.events.iter().enumerate() {
+            if let Some(&(at, later)) = from.events.get(index + AHEAD) {
+                self.0.prefetch_end(at, later);
+            }
+            if let Some(&(at, later)) = from.events.get(index + AHEAD / 2) {
+                self.0.prefetch_place(at, later);
+            }
             let event = match event.hop() {
                 Some(hop) => {
                     let slot = slots.next().expect("each arrival has a packet");
@@ -141,6 +140,7 @@ impl Events {
             };
             self.0.schedule_received(at, event);
         }
+        from.events.clear();
         (from.copied, from.earliest) = (0, None);
     }
 }
@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
+    use crate::packet::Hop;
     use crate::time::SimSpan;
 
     #[test]

@@ -88,19 +88,26 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.turn.late.clear();
     }
 
-    /// Returns the end of the list before `chunk`.
-    #[inline]
-    fn end_before(&self, chunk: u32) -> u32 {
-        match self.before[chunk as usize] {
-            NONE => NONE,
-            before => before * CHUNK + CHUNK,
-        }
-    }
-
     /// Prefetches the position of a node's current events, for [`Self::prefetch`].
     #[inline]
     pub fn prefetch_list(&self, node: u32) {
         self.current.clone().for_each(|window| prefetch(&self.ends[self.list(window, node)]));
+    }
+
+    /// Prefetches the end of the list that an event at this time will be appended to.
+    #[inline]
+    pub fn prefetch_end(&self, at: SimTime, event: E) {
+        prefetch(&self.ends[self.list(self.window(at), event.node())]);
+    }
+
+    /// Prefetches the place of an event at this time, once [`Self::prefetch_end`] has fetched the list's end.
+    #[inline]
+    pub fn prefetch_place(&self, at: SimTime, event: E) {
+        let end = self.ends[self.list(self.window(at), event.node())];
+        // A full list ends where the next chunk of the array begins, if there is one.
+        if let Some(Chunk(events)) = self.chunks.get((end / CHUNK) as usize) {
+            prefetch(&events[(end % CHUNK) as usize]);
+        }
     }
 
     /// Prefetches a node's events of the current windows.
@@ -119,17 +126,22 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// Returns a node's lists of the current windows, the latest scheduled event of each window first.
+    /// Returns a node's events of the current windows, in no particular order.
     #[inline]
     pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
         self.current.clone().flat_map(move |window| {
-            let mut end = self.ends[self.list(window, node)];
-            std::iter::from_fn(move || {
-                let place = end.checked_sub(1)?;
-                let Chunk(events) = &self.chunks[(place / CHUNK) as usize];
-                let event = events[(place % CHUNK) as usize].with_node(node);
-                end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
-                Some(event)
+            let end = self.ends[self.list(window, node)];
+            let first = end.checked_sub(1);
+            let chunks = std::iter::successors(
+                first.map(|last| (last / CHUNK, last % CHUNK + 1)),
+                |&(chunk, _)| {
+                    let before = self.before[chunk as usize];
+                    (before != NONE).then_some((before, CHUNK))
+                },
+            );
+            chunks.flat_map(move |(chunk, filled)| {
+                let Chunk(events) = &self.chunks[chunk as usize];
+                events[..filled as usize].iter().map(move |event| event.with_node(node))
             })
         })
     }

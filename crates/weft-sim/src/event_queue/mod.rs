@@ -41,6 +41,8 @@ const MAX_WINDOWS: usize = 512;
 const CHUNK: u32 = 8;
 /// Number of chunks for each node for which address space is reserved, so that the array is rarely copied when it grows.
 const CHUNKS_PER_NODE: usize = 32;
+/// The side of a node that another part of the world serves.
+const ELSEWHERE: u8 = u8::MAX;
 /// The index that ends a list, and the end of an empty one. The first chunk is never used.
 const NONE: u32 = 0;
 /// Maximum length of a window: a longer one saves nothing more, and its events would exceed the processor's cache.
@@ -115,9 +117,10 @@ pub struct EventQueue<E> {
     until: SimTime,
     /// Number of windows in the calendar, less one.
     window_mask: u64,
-    /// The index in `sides` of each node's side.
+    /// The index in `sides` of each node's side; [`ELSEWHERE`] if another part of the world serves it (see [`part`]).
     side_of: Vec<u8>,
-    /// The sides, and after them the nodes of other parts of the world, which are not served here (see [`part`]).
+    /// `true` if another part serves any node.
+    is_part: bool,
     sides: Vec<Side>,
     /// The side being served, or served last.
     serving: usize,
@@ -131,8 +134,8 @@ pub struct EventQueue<E> {
     free: u32,
     /// Events past the last window.
     far: BinaryHeap<Reverse<Waiting<E>>>,
-    /// Events past the last window of nodes of other parts.
-    far_elsewhere: Vec<(SimTime, E)>,
+    /// The events of nodes that other parts serve, in the order of scheduling.
+    elsewhere: Vec<(SimTime, E)>,
     /// Number of events that were put into `far` so far.
     sequence: u64,
     /// `true` if the current nodes have events after `until`.
@@ -177,14 +180,15 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             until: SimTime::EPOCH,
             window_mask: windows as u64 - 1,
             ends: vec![NONE; windows * side_of.len()],
-            sides: (0..=sides).map(side).collect(),
+            sides: (0..sides).map(side).collect(),
             serving: 0,
+            is_part: side_of.contains(&ELSEWHERE),
             side_of,
             chunks,
             before: vec![NONE],
             free: NONE,
             far: BinaryHeap::new(),
-            far_elsewhere: Vec::new(),
+            elsewhere: Vec::new(),
             sequence: 0,
             cut_short: false,
             words,
@@ -193,11 +197,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             spare: Vec::new(),
             detached: Vec::new(),
         }
-    }
-
-    /// Returns the number of sides; the side after them is that of other parts' nodes.
-    fn sides(&self) -> usize {
-        self.sides.len() - 1
     }
 
     /// Returns the number of the window that a time is in.
@@ -231,8 +230,11 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Schedules an event of another node or a later turn.
     #[inline(always)]
     pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
-        let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
-        debug_assert!(at >= side().until, "no event is scheduled in a node's past");
+        let side = || self.sides.get(usize::from(self.side_of[event.node() as usize]));
+        debug_assert!(side().is_none_or(|side| at >= side.until), "an event is in a node's past");
+        if self.is_part && self.side_of[event.node() as usize] == ELSEWHERE {
+            return self.elsewhere.push((at, event));
+        }
         self.put(at, event);
     }
 
@@ -250,9 +252,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Puts an event past the last window into the heap.
     #[cold]
     fn set_aside(&mut self, at: SimTime, event: E) {
-        if usize::from(self.side_of[event.node() as usize]) == self.sides() {
-            return self.far_elsewhere.push((at, event));
-        }
         self.sequence += 1;
         self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
     }
@@ -278,8 +277,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let next = next.map_or(limit, |window| self.start_of(window).min(limit));
         self.sides.iter_mut().for_each(|side| side.until = side.until.max(next));
         let until = |side: &usize| self.sides[*side].until;
-        let behind = (0..self.sides()).min_by_key(until).expect("there is a side");
-        let (from, other) = (until(&behind), until(&((behind + 1) % self.sides())));
+        let behind = (0..self.sides.len()).min_by_key(until).expect("there is a side");
+        let (from, other) = (until(&behind), until(&((behind + 1) % self.sides.len())));
         if from >= limit {
             self.until = from;
             return false;
@@ -319,8 +318,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Returns the first window from the current one on that has events.
     fn next_window(&self) -> Option<u64> {
         let far = || self.far.peek().map(|Reverse(first)| self.window(first.at));
-        let sides = &self.sides[..self.sides()];
-        sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
+        self.sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
     }
 
     /// Makes `windows` the current windows.
@@ -379,10 +377,12 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         later.into_iter().for_each(|(at, event)| self.append(self.window(at), at, event));
     }
 
-    /// Returns the node to be served after this number of others.
+    /// Returns the node to be served after this number of others, and its place among those that wait, which stays the
+    /// same until its turn.
     #[inline]
-    pub fn upcoming(&self, others: usize) -> Option<u32> {
-        self.waiting.iter().rev().nth(others).copied()
+    pub fn upcoming(&self, others: usize) -> Option<(usize, u32)> {
+        let place = self.waiting.len().checked_sub(others + 1)?;
+        Some((place, self.waiting[place]))
     }
 
     /// Returns the earliest event of the node being served.

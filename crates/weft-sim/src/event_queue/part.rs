@@ -4,16 +4,15 @@
 //! All parts have the same clock: each is advanced to the same windows, by the first window in which any has events.
 
 use super::calendar::{detach, free};
-use super::{AtNode, CHUNK, Chunk, EventQueue, NONE, Turn};
+use super::{AtNode, CHUNK, Chunk, ELSEWHERE, EventQueue, NONE, Turn};
 use crate::time::SimTime;
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Returns a queue without events, with the same clock as this one, for the nodes of which `is_own` is `true`.
     pub fn part(&self, is_own: impl Fn(u32) -> bool) -> Self {
-        let elsewhere = u8::try_from(self.sides()).expect("there are two sides at most");
         let nodes = self.side_of.iter().zip(0..);
-        let side_of = nodes.map(|(&side, node)| if is_own(node) { side } else { elsewhere });
-        let mut part = Self::with_sides(self.window_length, self.sides(), side_of.collect());
+        let side_of = nodes.map(|(&side, node)| if is_own(node) { side } else { ELSEWHERE });
+        let mut part = Self::with_sides(self.window_length, self.sides.len(), side_of.collect());
         part.follow(self);
         part
     }
@@ -64,15 +63,14 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.spare.push(std::mem::replace(&mut self.turn, turn));
     }
 
-    /// Takes out the events of other parts' nodes; those of one node in the order of scheduling.
+    /// Takes out the events of other parts' nodes, in the order of scheduling.
     pub fn take_elsewhere(&mut self, mut take: impl FnMut(SimTime, E)) {
-        self.take_side(self.sides(), &mut take);
-        self.far_elsewhere.drain(..).for_each(|(at, event)| take(at, event));
+        self.elsewhere.drain(..).for_each(|(at, event)| take(at, event));
     }
 
     /// Takes out all events; those of one node in the order of scheduling.
     pub fn take_all(&mut self, mut take: impl FnMut(SimTime, E)) {
-        (0..self.sides()).for_each(|side| self.take_side(side, &mut take));
+        (0..self.sides.len()).for_each(|side| self.take_side(side, &mut take));
         while let Some(std::cmp::Reverse(next)) = self.far.pop() {
             take(next.at, next.event);
         }

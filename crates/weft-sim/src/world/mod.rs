@@ -37,6 +37,7 @@ mod overlay;
 mod packets;
 mod parallel;
 mod planned;
+mod prefetch;
 mod sealed;
 mod session;
 mod skipping;
@@ -49,6 +50,7 @@ pub use config::{BuildError, WorldConfig, base_round_trip};
 use config::{NEARBY_HOSTS, side_of};
 use global_events::{GlobalEvents, Item};
 pub use observer::Observer;
+use prefetch::Lookahead;
 pub use session::{Session, Stage};
 use skipping::FastForward;
 pub use steering::Steering;
@@ -98,6 +100,7 @@ pub struct Network {
     defers_engine_events: bool,
     /// The event that waits.
     deferred: Option<EngineEvent>,
+    lookahead: Lookahead,
 }
 
 /// The simulated world.
@@ -176,6 +179,7 @@ impl World {
             holds_packets: false,
             defers_engine_events: false,
             deferred: None,
+            lookahead: Lookahead::default(),
             fabric,
             hosts: Hosts::new(0, hosts),
             config,

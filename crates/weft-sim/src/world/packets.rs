@@ -2,10 +2,9 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{
-    Arrival, ConnectionId, Departure, Endpoint, Payload, Placement, PrefetchStage, TrimmedAt,
-    Verdict,
+    Arrival, ConnectionId, Departure, Endpoint, Payload, Placement, TrimmedAt, Verdict,
 };
-use weft_units::{Duration, prefetch, prefetch_all};
+use weft_units::Duration;
 use weft_wire::Packet;
 
 use super::Network;
@@ -18,63 +17,6 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{MessageId, Notice};
 
 impl Network {
-    /// Prefetches the state of the next nodes: first their events, hosts and links, then the arriving packets, then
-    /// the engines' state for those.
-    #[inline(never)]
-    pub(super) fn prefetch(&self) {
-        let Self { events, hosts, fabric, .. } = self;
-        if let Some(node) = events.upcoming(9) {
-            events.prefetch_list(node);
-        }
-        if let Some(node) = events.upcoming(7) {
-            events.prefetch(node);
-            match hosts.get(node.index()) {
-                Some(host) => prefetch_all(host),
-                None => fabric.prefetch(node),
-            }
-        }
-        if let Some(node) = events.upcoming(5)
-            && let Some(host) = hosts.get(node.index())
-        {
-            host.endpoint.prefetch_tables();
-            prefetch(host.ports.as_slice());
-            for event in events.of(node) {
-                if let Event::Arrive(hop) = event {
-                    fabric.packets.prefetch(hop.packet());
-                }
-            }
-        }
-        if let Some(node) = events.upcoming(4)
-            && hosts.get(node.index()).is_some()
-        {
-            for event in events.of(node) {
-                if let Event::Arrive(hop) = event {
-                    fabric.packets.prefetch_headers(hop.packet(), hop.class());
-                }
-            }
-        }
-        if let Some(node) = events.upcoming(3)
-            && let Some(host) = hosts.get(node.index())
-        {
-            host.ports.iter().for_each(|port| prefetch(fabric.link(port.link)));
-        }
-        for (others, step) in [
-            (3, PrefetchStage::Connections),
-            (2, PrefetchStage::Senders),
-            (1, PrefetchStage::Packets),
-        ] {
-            if let Some(node) = events.upcoming(others)
-                && let Some(host) = hosts.get(node.index())
-            {
-                let packet = |event| match event {
-                    Event::Arrive(hop) => Some(fabric.packets.get(hop.packet()).packet),
-                    _ => None,
-                };
-                host.endpoint.prefetch(events.of(node).filter_map(packet), step);
-            }
-        }
-    }
-
     /// Handles an event of the host being served.
     #[inline]
     pub(super) fn handle(&mut self, event: Event) {

@@ -4,6 +4,7 @@ use weft_topo::NodeId;
 use weft_transport::Event as EngineEvent;
 
 use super::super::global_events::GlobalEvents;
+use super::super::prefetch::Lookahead;
 use super::super::{NEARBY_HOSTS, Network};
 use super::boxes;
 use super::partition::Partition;
@@ -70,6 +71,7 @@ impl Network {
             holds_packets: false,
             defers_engine_events: false,
             deferred: None,
+            lookahead: Lookahead::default(),
         })
     }
 
