@@ -1,11 +1,11 @@
 //! One channel: a queue pair, a window in each direction, and their waiting frames.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use weft_units::{Histogram, Instant};
 use weft_wire::ChannelOffer;
 
-use crate::Config;
 use crate::calls::Calls;
 use crate::carrier::Carrier;
 use crate::flow::Posted;
@@ -14,6 +14,7 @@ use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
 use crate::verbs::Qp;
 use crate::window::{ReceiveWindow, SendWindow};
+use crate::{ChannelId, Config};
 
 mod congestion;
 mod deliver;
@@ -235,6 +236,13 @@ impl Channel {
             .into_iter()
             .chain(stuck_at)
             .fold(probe, earlier)
+    }
+
+    /// Adds the channel to the context's list of channels to service, once.
+    pub(crate) fn touch(&mut self, id: ChannelId, touched: &mut Vec<ChannelId>) {
+        if !core::mem::replace(&mut self.touched, true) {
+            touched.push(id);
+        }
     }
 
     /// Returns `true` if the channel still accepts messages.

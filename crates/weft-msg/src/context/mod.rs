@@ -245,7 +245,7 @@ impl<V: Verbs> Context<V> {
         self.shared.current = id;
         match act(channel, &mut self.shared) {
             Ok(result) => {
-                self.touch(id);
+                channel.touch(id, &mut self.touched);
                 Some(result)
             }
             Err(reason) => {
@@ -282,9 +282,8 @@ impl<V: Verbs> Context<V> {
 
     /// Registers a channel for the next [`service_touched`](Self::service_touched).
     fn touch(&mut self, id: ChannelId) {
-        if let Some(channel) = self.channels.get_mut(id).filter(|channel| !channel.touched) {
-            channel.touched = true;
-            self.touched.push(id);
+        if let Some(channel) = self.channels.get_mut(id) {
+            channel.touch(id, &mut self.touched);
         }
     }
 

@@ -3,7 +3,7 @@
 use weft_units::Instant;
 use weft_wire::{CallRole, FrameHeader, FrameKind};
 
-use super::{ChannelId, Context, Held};
+use super::{ChannelId, Context, Held, Shared};
 use crate::channel::{Body, Channel, Outgoing, PendingCall, Stamp};
 use crate::event::{Message, SendError};
 use crate::filter::{Direction, Fault};
@@ -121,115 +121,42 @@ impl<V: Verbs> Context<V> {
         message: Submission<'_>,
     ) -> Result<(), SendError> {
         let Submission { call, number, body, .. } = message;
-        let channel = self.channels.get(id).ok_or(SendError::Closed)?;
-        check_submission(channel, self.shared.config.backlog, body.len())?;
-        let small = channel.peer.small;
-        let fault = self.shared.filter.verdict(Direction::Out, call, &mut self.shared.rng);
-        let mut frame = None;
-        if fault != Some(Fault::Drop) {
-            frame = Some(self.frame(small, message, fault)?);
+        let Self { channels, shared, .. } = self;
+        let channel = channels.get_mut(id).ok_or(SendError::Closed)?;
+        check_submission(channel, shared.config.backlog, body.len())?;
+        let fault = shared.filter.verdict(Direction::Out, call, &mut shared.rng);
+        if fault == Some(Fault::Drop) {
+            self.activity += 1;
+            channel.on_submitted(now, call, body.len());
+            shared.free_lent(id, number, body);
+            return Ok(());
         }
-        let channel = self.channels.get_mut(id).ok_or(SendError::Closed)?;
-        match call {
-            CallRole::Request(id) => {
-                channel.pending_calls.insert(id, PendingCall { at: now, sent_at: None });
-            }
-            CallRole::Response(id) => channel.finish_request(now, id),
-            CallRole::OneWay => {}
-        }
+        let frame = shared.frame(channel.peer.small, message, fault)?;
         self.activity += 1;
-        channel.stats.sent += 1;
-        channel.stats.sent_bytes += body.len();
-        match (frame, fault) {
-            (Some(frame), Some(Fault::Delay(delay))) => {
-                self.shared.hold(now + delay, Held::Out(id, frame));
-            }
-            (Some(frame), _) => {
-                channel.stats.large += u64::from(frame.kind == FrameKind::Large);
-                if channel.is_clear(&mut self.shared, &frame) {
-                    self.launch(now, id, frame);
-                } else {
-                    channel.backlog.push_back(frame);
-                    self.touch(id);
+        channel.on_submitted(now, call, body.len());
+        if let Some(Fault::Delay(delay)) = fault {
+            shared.hold(now + delay, Held::Out(id, frame));
+            return Ok(());
+        }
+        channel.stats.large += u64::from(frame.kind == FrameKind::Large);
+        shared.current = id;
+        if channel.is_clear(shared, &frame) {
+            match channel.launch(now, shared, frame) {
+                Ok(()) => self.reschedule(id),
+                Err(reason) => {
+                    self.fail(now, id, reason);
                     self.service_touched(now);
                 }
-                if fault == Some(Fault::Corrupt) {
-                    self.free_lent(id, number, body);
-                }
             }
-            (None, _) => self.free_lent(id, number, body),
+        } else {
+            channel.backlog.push_back(frame);
+            self.touch(id);
+            self.service_touched(now);
+        }
+        if fault == Some(Fault::Corrupt) {
+            self.shared.free_lent(id, number, body);
         }
         Ok(())
-    }
-
-    /// Sends a message that need not wait.
-    fn launch(&mut self, now: Instant, id: ChannelId, frame: Outgoing) {
-        let Some(channel) = self.channels.get_mut(id) else { return };
-        self.shared.current = id;
-        match channel.launch(now, &mut self.shared, frame) {
-            Ok(()) => self.reschedule(id),
-            Err(reason) => {
-                self.fail(now, id, reason);
-                self.service_touched(now);
-            }
-        }
-    }
-
-    /// Reports lent memory as delivered after a filter rule dropped or copied its message, as without the rule.
-    fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
-        if let Payload::Lent(_) = body {
-            self.shared.events.push_back(crate::Event::Delivered { channel, number });
-        }
-    }
-
-    /// Builds the frame of a message, with its body copied or lent.
-    fn frame(
-        &mut self,
-        small: u32,
-        message: Submission<'_>,
-        fault: Option<Fault>,
-    ) -> Result<Outgoing, DeviceError> {
-        let Submission { call, number, trace, body } = message;
-        let shared = &mut self.shared;
-        let length = u32::try_from(body.len()).expect("checked against the peer's limit");
-        let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };
-        let corrupt = fault == Some(Fault::Corrupt);
-        let frame = shared.frame_block()?;
-        let body = match body {
-            Payload::Lent(slice) if !corrupt => Some(Body::Lent(slice)),
-            Payload::Lent(slice) => {
-                // The owner's memory must not be modified.
-                let bytes = shared.verbs.bytes(slice).to_vec();
-                self.copy(&frame, kind, trace, &bytes)?
-            }
-            Payload::Copy(bytes) => self.copy(&frame, kind, trace, bytes)?,
-        };
-        let outgoing = Outgoing { kind, call, number, length, frame, body, trace };
-        if corrupt {
-            self.shared.corrupt(outgoing.body_slice());
-        }
-        Ok(outgoing)
-    }
-
-    /// Copies a short body behind its header, or a long one into its own block.
-    fn copy(
-        &mut self,
-        frame: &Block,
-        kind: FrameKind,
-        trace: Option<Stamp>,
-        bytes: &[u8],
-    ) -> Result<Option<Body>, DeviceError> {
-        let shared = &mut self.shared;
-        let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
-        if kind == FrameKind::Small {
-            let header = if trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
-            let room = shared.verbs.bytes_mut(frame.slice());
-            room[header..header + bytes.len()].copy_from_slice(bytes);
-            return Ok(None);
-        }
-        let block = shared.memory.allocate(&mut shared.verbs, len)?;
-        shared.verbs.bytes_mut(Slice { len, ..block.slice() }).copy_from_slice(bytes);
-        Ok(Some(Body::Copied(block, len)))
     }
 
     /// Returns the bytes of a message's body.
@@ -260,6 +187,78 @@ impl<V: Verbs> Context<V> {
     /// Returns the bytes of registered memory.
     pub fn bytes_mut(&mut self, block: &Block) -> &mut [u8] {
         self.shared.verbs.bytes_mut(block.slice())
+    }
+}
+
+impl Channel {
+    /// Records a message that the owner submitted.
+    fn on_submitted(&mut self, now: Instant, call: CallRole, len: u64) {
+        match call {
+            CallRole::Request(id) => {
+                self.pending_calls.insert(id, PendingCall { at: now, sent_at: None });
+            }
+            CallRole::Response(id) => self.finish_request(now, id),
+            CallRole::OneWay => {}
+        }
+        self.stats.sent += 1;
+        self.stats.sent_bytes += len;
+    }
+}
+
+impl<V: Verbs> Shared<V> {
+    /// Reports lent memory as delivered after a filter rule dropped or copied its message, as without the rule.
+    fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
+        if let Payload::Lent(_) = body {
+            self.events.push_back(crate::Event::Delivered { channel, number });
+        }
+    }
+
+    /// Builds the frame of a message, with its body copied or lent.
+    fn frame(
+        &mut self,
+        small: u32,
+        message: Submission<'_>,
+        fault: Option<Fault>,
+    ) -> Result<Outgoing, DeviceError> {
+        let Submission { call, number, trace, body } = message;
+        let length = u32::try_from(body.len()).expect("checked against the peer's limit");
+        let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };
+        let corrupt = fault == Some(Fault::Corrupt);
+        let frame = self.frame_block()?;
+        let body = match body {
+            Payload::Lent(slice) if !corrupt => Some(Body::Lent(slice)),
+            Payload::Lent(slice) => {
+                // The owner's memory must not be modified.
+                let bytes = self.verbs.bytes(slice).to_vec();
+                self.copy(&frame, kind, trace, &bytes)?
+            }
+            Payload::Copy(bytes) => self.copy(&frame, kind, trace, bytes)?,
+        };
+        let outgoing = Outgoing { kind, call, number, length, frame, body, trace };
+        if corrupt {
+            self.corrupt(outgoing.body_slice());
+        }
+        Ok(outgoing)
+    }
+
+    /// Copies a short body behind its header, or a long one into its own block.
+    fn copy(
+        &mut self,
+        frame: &Block,
+        kind: FrameKind,
+        trace: Option<Stamp>,
+        bytes: &[u8],
+    ) -> Result<Option<Body>, DeviceError> {
+        let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
+        if kind == FrameKind::Small {
+            let header = if trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
+            let room = self.verbs.bytes_mut(frame.slice());
+            room[header..header + bytes.len()].copy_from_slice(bytes);
+            return Ok(None);
+        }
+        let block = self.memory.allocate(&mut self.verbs, len)?;
+        self.verbs.bytes_mut(Slice { len, ..block.slice() }).copy_from_slice(bytes);
+        Ok(Some(Body::Copied(block, len)))
     }
 }
 
