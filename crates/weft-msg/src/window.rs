@@ -75,7 +75,8 @@ impl<T> SendWindow<T> {
         seq
     }
 
-    /// Removes and returns the frames that `ack`, the low bits of a count, newly acknowledges, oldest first.
+    /// Returns the frames that `ack`, the low bits of a count, newly acknowledges, oldest first. Each is removed as the caller
+    /// takes it.
     ///
     /// # Errors
     /// A frame was never sent. An old count is not an error: carriers may deliver it late.
@@ -89,8 +90,10 @@ impl<T> SendWindow<T> {
             return Err(WindowError::AckBeyondSent { ack, sent: self.seq() });
         }
         let newly = if behind { 0 } else { newly };
-        self.acked += u64::from(newly);
-        Ok(self.frames.drain(..usize::from(newly)))
+        Ok((0..newly).map_while(|_| {
+            self.acked += 1;
+            self.frames.pop_front()
+        }))
     }
 
     /// Returns the frames in flight with their numbers, oldest first.

@@ -195,7 +195,6 @@ impl Channel {
         let (header, rest) = parsed.map_err(|error| CloseReason::Protocol(error.into()))?;
         let (at, len) = (got.len - len_u32(rest), len_u32(rest));
         let body = Slice { address: got.address + u64::from(at), len, ..got };
-        let remote = RemoteBody::parse(rest);
         let seq = self.arrive(&header, word)?;
         self.replace_receive(shared, Some(seq))?;
         self.update_known();
@@ -207,7 +206,8 @@ impl Channel {
                 self.finish_message(now, shared, seq);
             }
             FrameKind::Large => {
-                let from = remote.map_err(|error| CloseReason::Protocol(error.into()))?;
+                let from = RemoteBody::parse(shared.verbs.bytes(body));
+                let from = from.map_err(|error| CloseReason::Protocol(error.into()))?;
                 self.begin_fetch(now, &header, seq, from)?;
             }
             FrameKind::Small => {
