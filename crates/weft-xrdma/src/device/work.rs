@@ -360,8 +360,10 @@ const fn sge(slice: &Slice) -> ibv_sge {
 /// Returns the status of a `wc_status` of verbs.h; `General` for an unknown one.
 fn status(number: u32) -> Status {
     use Status::*;
-    let all = [
-        Success,
+    if number == Success as u32 {
+        return Success;
+    }
+    let errors = [
         LocalLength,
         LocalQpOperation,
         LocalProtection,
@@ -377,7 +379,7 @@ fn status(number: u32) -> Status {
         RemoteAborted,
         Fatal,
     ];
-    all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
+    errors.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }
 
 #[cfg(test)]
