@@ -330,9 +330,9 @@ impl<V: Verbs> Context<V> {
         channel.expire(now, &shared.config)
     }
 
-    /// Registers a channel's next deadline and the resources that it waits for.
+    /// Registers a channel's next deadline and the resources that it waits for. A touched channel's follow from its service.
     fn reschedule(&mut self, id: ChannelId) {
-        let Some(channel) = self.channels.get_mut(id) else { return };
+        let Some(channel) = self.channels.get_mut(id).filter(|it| !it.touched) else { return };
         let wants = !channel.unposted.is_empty() || channel.stream.waits_for_memory();
         if wants && !core::mem::replace(&mut channel.in_memory_queue, true) {
             self.memory_waiters.push_back(id);

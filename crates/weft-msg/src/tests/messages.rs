@@ -125,3 +125,26 @@ fn lent_memory_is_free_again_after_every_fault_of_a_filter() {
     network.hosts[0].context.free(now, block);
     network.check_no_leaks();
 }
+
+#[test]
+fn an_answer_between_the_halves_of_a_poll_has_its_deadline_after_the_second() {
+    let (mut network, a, _) = Network::pair(&config());
+    network.run_for(Duration::from_millis(5));
+    network.send(0, a, b"question");
+    // Its device receives the message, and the test polls in its place.
+    network.hosts[1].stuck = true;
+    network.run_for(Duration::from_millis(1));
+    let (now, context) = (network.now, &mut network.hosts[1].context);
+    context.ingest(now);
+    let Some(Event::Message { channel, message }) = context.poll_event() else {
+        panic!("no message");
+    };
+    context.send(now, channel, Payload::Copy(b"answer")).unwrap();
+    context.release(now, message);
+    context.service(now);
+    let stuck_at = now + context.config().deadlock_after;
+    assert!(context.poll_timeout().is_some_and(|at| at <= stuck_at), "the answer may get stuck");
+    network.hosts[1].stuck = false;
+    network.run_until(|network| !network.take_messages(0).is_empty());
+    network.check_no_leaks();
+}
