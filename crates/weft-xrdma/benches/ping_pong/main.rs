@@ -1,10 +1,11 @@
 //! Compares messages with bare verbs and with other middleware, all on our device.
 //!
-//! `cargo bench -p weft-xrdma --bench ping_pong -- [ROUNDS] [one-host] [two-hosts] [SIZE...B]`
+//! `cargo bench -p weft-xrdma --bench ping_pong -- [ROUNDS] [one-host] [two-hosts] [count-instructions] [SIZE...B]`
 //!
 //! Contenders alternate, ROUNDS (5) times for each size. A run's result is half of its median round trip; libfabric's
 //! program prints only a mean, so the minimum of five runs is used. The output has the median of the rounds and of
 //! their ratios to bare verbs. `two-hosts` needs root for network namespaces.
+//! `count-instructions`, which runs only when it is named, needs valgrind.
 
 #[path = "../../../weft-verbs/tests/programs/pair.rs"]
 #[expect(dead_code, reason = "it is the tests' of weft-verbs")]
@@ -14,6 +15,7 @@ mod stage;
 
 mod contenders;
 mod end;
+mod instructions;
 mod library;
 mod table;
 
@@ -24,7 +26,7 @@ use stage::Two;
 /// Lengths of the messages in bytes: the paper's, and three for messages that the receiver READs.
 const SIZES: [u32; 11] = [8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 65_536, 1 << 20];
 
-const SECTIONS: [&str; 2] = ["one-host", "two-hosts"];
+const SECTIONS: [&str; 3] = ["one-host", "two-hosts", "count-instructions"];
 
 fn main() {
     let words: Vec<String> =
@@ -56,6 +58,9 @@ fn main() {
         && let Some(two) = Two::up()
     {
         compare("two hosts", &two, &sizes, rounds);
+    }
+    if named.contains(&"count-instructions") {
+        instructions::measure(&sizes);
     }
 }
 

@@ -142,6 +142,7 @@ pub struct Node {
     events: VecDeque<Event>,
     next_number: u64,
     sockets_polled_at: Instant,
+    polled_at: Instant,
     /// The time of the last event, from which `spin` counts.
     last_active: Instant,
     /// `true` if the next completion makes the device's descriptor readable.
@@ -233,6 +234,7 @@ impl Node {
             events: VecDeque::new(),
             next_number: 1,
             sockets_polled_at: now,
+            polled_at: now,
             last_active: now,
             armed: false,
             work_pending: false,
@@ -255,6 +257,12 @@ impl Node {
         clock::now()
     }
 
+    /// Returns the time of the last [`poll`](Self::poll). For an owner that responds to its events at once it replaces
+    /// [`now`](Self::now), which reads the clock.
+    pub const fn polled_at(&self) -> Instant {
+        self.polled_at
+    }
+
     /// Returns the address by which peers reach this node's device.
     pub fn address(&self) -> std::net::IpAddr {
         self.context.verbs().gid().to_canonical()
@@ -270,6 +278,7 @@ impl Node {
     /// before the node uses more.
     pub fn poll(&mut self) {
         let now = clock::now();
+        self.polled_at = now;
         if core::mem::take(&mut self.work_pending) {
             self.context.service(now);
         }

@@ -129,6 +129,7 @@ impl Node {
             self.armed = true;
         }
         let now = clock::now();
+        self.polled_at = now;
         let more = self.context.poll(now);
         self.work_pending = false;
         self.serve_pending_streams();
