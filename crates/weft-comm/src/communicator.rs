@@ -28,8 +28,6 @@ use crate::{CommError, Options, secret};
 const SPIN_TIME: Duration = Duration::from_micros(50);
 /// The time without an event after which a call counts as stopped.
 const STALL_TIME: Duration = Duration::from_millis(50);
-/// Maximum sleep of a rank that waits for shared memory, because a write to it wakes no process.
-const MAX_SHARED_SLEEP: Duration = Duration::from_micros(100);
 /// Maximum time that a leaving rank waits until the others have received its messages.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for a group that failed.
@@ -299,20 +297,37 @@ impl<B: AsMut<[u8]>> Communicator<B> {
 
     /// Sleeps until an event. Returns `true` if `wake` is readable.
     fn sleep(&mut self, wake: Option<BorrowedFd<'_>>, left: Duration) -> bool {
-        let Some(sleep) = self.node.arm() else { return false };
-        let longest = match (self.group.is_idle(), &self.shared) {
-            (true, _) => Duration::MAX,
-            (false, Some(_)) => MAX_SHARED_SLEEP,
-            (false, None) => STALL_TIME,
-        };
-        let timeout = sleep.min(left).min(longest);
+        let Some(sleep) = self.arm() else { return false };
+        let longest = if self.group.is_idle() { Duration::MAX } else { STALL_TIME };
+        let readable = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let mut descriptors = vec![PollFd::new(&self.node, PollFlags::IN)];
-        descriptors.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
-        wait(&mut descriptors, timeout);
-        let woken = descriptors.get(1).is_some_and(|wake| !wake.revents().is_empty());
+        descriptors.extend(self.shared.as_ref().map(|shared| readable(shared.descriptor())));
+        descriptors.extend(wake.map(readable));
+        wait(&mut descriptors, sleep.min(left).min(longest));
+        let last = descriptors.last().map(|wake| !wake.revents().is_empty());
+        let woken = wake.is_some() && last == Some(true);
         drop(descriptors);
+        if let Some(shared) = &mut self.shared {
+            shared.disarm();
+        }
         self.node.process_event();
         woken
+    }
+
+    /// Requests wake-ups by the device and by ranks that share memory. Returns the maximum time to sleep, or `None` if
+    /// there is work.
+    fn arm(&mut self) -> Option<Duration> {
+        let now = self.node.now();
+        let sleep = match &mut self.shared {
+            Some(shared) => shared.arm(now),
+            None => Some(Duration::MAX),
+        };
+        // The device shows this rank as asleep: it comes last.
+        let sleep = sleep.and_then(|sleep| Some(sleep.min(self.node.arm()?)));
+        if let (None, Some(shared)) = (sleep, &mut self.shared) {
+            shared.disarm();
+        }
+        sleep
     }
 
     /// Performs one collective and returns the buffer with its result. Results of earlier calls are discarded; each of

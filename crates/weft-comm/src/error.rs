@@ -200,7 +200,9 @@ pub enum SharedError {
     #[error("{0}: is its rank on this server, with the same /dev/shm?")]
     NotFound(#[source] io::Error),
     /// The file is not one that this user's job made.
-    #[error("it belongs to user {owner} or is no file: ranks that share memory run as one user")]
+    #[error(
+        "it belongs to user {owner} or is of another kind: ranks that share memory run as one user"
+    )]
     Foreign {
         /// The owner's user ID.
         owner: u32,

@@ -3,13 +3,11 @@
 //! other's file: so they do not depend on names of hosts, which containers may share, or on `/dev/shm`, which they may
 //! have for themselves.
 
-use std::fs::File;
-
 use weft_coll::{Algorithm, HEADER_LEN};
 
 use super::Communicator;
 use crate::error::SharedError;
-use crate::shared::{AreaSize, FileId, OwnFile, PeerFile, Shared, open};
+use crate::shared::{AreaSize, FileId, OwnFile, PeerFile, RankFile, Shared, open};
 use crate::{Channels, CommError, Options, secret};
 
 /// Length of an offer in bytes: the number of the rank's server and its file's id.
@@ -122,14 +120,14 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         }
         self.group.set_algorithm(algorithm);
         if let Some(own) = own {
-            self.map(&own, files, &opened, size)?;
+            self.map(own, files, &opened, size)?;
         }
         Ok(())
     }
 
     /// Sends the id of this rank's file to all others, and opens the files of those that may be on this server. Returns
     /// the files by rank.
-    fn open_files(&mut self, own: Option<FileId>) -> Result<Vec<Option<File>>, CommError> {
+    fn open_files(&mut self, own: Option<FileId>) -> Result<Vec<Option<RankFile>>, CommError> {
         let server = server_number(&self.options).to_le_bytes();
         let mut offer = [0; OFFER_BYTES];
         offer[..8].copy_from_slice(&server);
@@ -183,23 +181,23 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Maps the memory that this rank shares with others. Its name is removed: all have opened it.
     fn map(
         &mut self,
-        own: &OwnFile,
-        files: Vec<Option<File>>,
+        own: OwnFile,
+        files: Vec<Option<RankFile>>,
         opened: &Opened,
         size: AreaSize,
     ) -> Result<(), CommError> {
-        let rank = self.rank();
-        let peer = |(other, file): (usize, Option<File>)| {
+        let (rank, id) = (self.rank(), own.id);
+        let peer = |(other, file): (usize, Option<RankFile>)| {
             let file = file.filter(|_| opened.share(rank, other))?;
             let (outgoing, incoming) = (opened.place(rank, other), opened.place(other, rank));
             Some(PeerFile { file, outgoing, incoming })
         };
-        let peers: Vec<Option<PeerFile>> = files.into_iter().enumerate().map(peer).collect();
-        match Shared::map(own, &peers, size, self.options.shm_rate) {
+        let peers = files.into_iter().enumerate().map(peer).collect();
+        match Shared::map(own, peers, size, self.options.shm_rate) {
             Ok(shared) => self.shared = Some(shared),
             Err(error) => {
                 // The others would send to this memory, and wait.
-                let error = own.id.error(error);
+                let error = id.error(error);
                 self.abort(&error.to_string());
                 return Err(error);
             }

@@ -59,6 +59,8 @@ pub(super) struct Sender {
     size: AreaSize,
     /// The next word of the ring to write.
     next: usize,
+    /// `true` if the last message was refused for lack of room.
+    pub(super) is_full: bool,
     /// The rate of the emulated link in bytes per second, and the time from which it is idle.
     rate: Option<u64>,
     free_at: Instant,
@@ -73,33 +75,43 @@ impl Sender {
         rate: Option<u64>,
     ) -> io::Result<Self> {
         let mapping = Mapping::of(file, offset, size.bytes())?;
-        Ok(Self { mapping, size, next: 0, rate, free_at: Instant::default() })
+        Ok(Self { mapping, size, next: 0, is_full: false, rate, free_at: Instant::default() })
     }
 
     /// Copies a message to its receiver. Returns `true` if there was room.
     pub(super) fn send(&mut self, now: Instant, head: &[u8], body: &[u8]) -> bool {
         let len = head.len() + body.len();
         assert!(len <= self.size.slot_bytes, "messages are as long as was said");
-        let is_free =
-            |slot: &usize| self.mapping.word(self.size.slot(*slot)).load(Ordering::Acquire) == 0;
-        let next = self.next;
-        let Some(slot) = (next..next + SLOTS).map(|slot| slot % SLOTS).find(is_free) else {
-            return false;
-        };
-        let word = self.mapping.word(4 * next);
-        if word.load(Ordering::Acquire) != 0 {
-            return false;
-        }
+        let slot = self.free_slot();
+        self.is_full = slot.is_none();
+        let Some(slot) = slot else { return false };
         let due = self.rate.map_or(Instant::EPOCH, |rate| carry(rate, &mut self.free_at, now, len));
         let at = self.size.slot(slot);
         self.mapping.write(at + DELIVERY_TIME_OFFSET, &due.as_nanos().to_ne_bytes());
         self.mapping.write(at + CACHE_LINE, head);
         self.mapping.write(at + CACHE_LINE + head.len(), body);
         self.mapping.word(at).store(1, Ordering::Relaxed);
+        let word = self.mapping.word(4 * self.next);
         let entry = (len + 1) << SLOT_BITS | slot;
         word.store(u32::try_from(entry).expect("a short message"), Ordering::Release);
-        self.next = (next + 1) % SLOTS;
+        self.next = (self.next + 1) % SLOTS;
         true
+    }
+
+    /// Returns the number of a free slot, if there is one and the next word of the ring is free too.
+    fn free_slot(&self) -> Option<usize> {
+        let is_free =
+            |slot: &usize| self.mapping.word(self.size.slot(*slot)).load(Ordering::Acquire) == 0;
+        let slots = self.next..self.next + SLOTS;
+        let slot = slots.map(|slot| slot % SLOTS).find(is_free)?;
+        (self.mapping.word(4 * self.next).load(Ordering::Acquire) == 0).then_some(slot)
+    }
+
+    /// Returns `true` once if a message was refused and there is room now.
+    pub(super) fn has_new_room(&mut self) -> bool {
+        let has_room = self.is_full && self.free_slot().is_some();
+        self.is_full &= !has_room;
+        has_room
     }
 }
 
@@ -132,25 +144,39 @@ impl Receiver {
 
     /// Returns the next message, if it has arrived and its delivery time has passed.
     pub(super) fn receive(&mut self, now: Instant) -> Option<Arrived> {
-        let word = self.mapping.word(4 * self.next);
-        let entry = word.load(Ordering::Acquire) as usize;
-        let len = (entry >> SLOT_BITS).checked_sub(1)?;
-        // A length beyond the slot is invalid; the message is truncated, and the group refuses it.
-        let (slot, len) = (entry % SLOTS, len.min(self.size.slot_bytes));
-        let at = self.size.slot(slot);
-        let due = self.mapping.bytes(at + DELIVERY_TIME_OFFSET, 8).try_into().expect("eight bytes");
-        if now.as_nanos() < u64::from_ne_bytes(due) {
+        let (slot, len) = self.next_slot()?;
+        if now < self.delivery_time(slot) {
             return None;
         }
-        word.store(0, Ordering::Release);
+        self.mapping.word(4 * self.next).store(0, Ordering::Release);
         self.next = (self.next + 1) % SLOTS;
         if self.held < MAX_HELD {
             self.held += 1;
             return Some(Arrived::InSlot { slot, len });
         }
+        let at = self.size.slot(slot);
         let copy = self.mapping.bytes(at + CACHE_LINE, len).to_vec();
         self.mapping.word(at).store(0, Ordering::Release);
         Some(Arrived::Copied(copy))
+    }
+
+    /// Returns the delivery time of the next message, if there is one.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.next_slot().map(|(slot, _)| self.delivery_time(slot))
+    }
+
+    /// Returns the slot and the length of the next message, if there is one.
+    fn next_slot(&self) -> Option<(usize, usize)> {
+        let entry = self.mapping.word(4 * self.next).load(Ordering::Acquire) as usize;
+        let len = (entry >> SLOT_BITS).checked_sub(1)?;
+        // A length beyond the slot is invalid; the message is truncated, and the group refuses it.
+        Some((entry % SLOTS, len.min(self.size.slot_bytes)))
+    }
+
+    /// Returns the delivery time of the message in a slot.
+    fn delivery_time(&self, slot: usize) -> Instant {
+        let bytes = self.mapping.bytes(self.size.slot(slot) + DELIVERY_TIME_OFFSET, 8);
+        Instant::from_nanos(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
     }
 
     /// Returns the bytes of a message in a slot.

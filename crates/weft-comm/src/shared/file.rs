@@ -2,20 +2,22 @@
 //! one kernel may have for themselves or share.
 
 use std::fs::{File, Metadata, OpenOptions};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 
 use super::area::AreaSize;
+use super::doorbell::{create_fifo, open_fifo};
 use super::mapping::{MAX_PAGE, Mapping};
 use crate::error::{CommError, SharedError};
 use crate::rendezvous::random;
 
 /// The first bytes of a file; the nonce follows.
-const MAGIC: [u8; 8] = *b"weftcol3";
-/// Length of the file's header in bytes; areas follow.
-const HEADER_BYTES: usize = MAX_PAGE;
+const MAGIC: [u8; 8] = *b"weftcol4";
+/// Length of the file's header in bytes, which has the doorbell's flags too; areas follow.
+pub(super) const HEADER_BYTES: usize = MAX_PAGE;
 
 /// The numbers by which other ranks find a rank's file and recognise it. Both are random. Other users can list names,
 /// but not read the nonce.
@@ -50,6 +52,11 @@ impl FileId {
         PathBuf::from(format!("/dev/shm/weft-coll-{:016x}", self.name))
     }
 
+    /// Returns the path of the doorbell's FIFO.
+    fn fifo_path(self) -> PathBuf {
+        self.path().with_extension("bell")
+    }
+
     /// Returns an error of this file.
     pub(crate) fn error(self, why: impl Into<SharedError>) -> CommError {
         CommError::Shared { path: self.path().display().to_string(), why: why.into() }
@@ -63,21 +70,34 @@ impl FileId {
     }
 }
 
-/// This rank's file. It has its name until this is dropped, which is when all ranks have opened it that can.
+/// A rank's file of areas, and the FIFO of its doorbell.
 #[derive(Debug)]
-pub(crate) struct OwnFile {
+pub(crate) struct RankFile {
     pub(super) file: File,
-    pub(crate) id: FileId,
+    pub(super) fifo: OwnedFd,
 }
 
-impl Drop for OwnFile {
+/// The names of a rank's file and FIFO. They are removed when this is dropped.
+#[derive(Debug)]
+struct Names(FileId);
+
+impl Drop for Names {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.id.path());
+        let _ = std::fs::remove_file(self.0.path());
+        let _ = std::fs::remove_file(self.0.fifo_path());
     }
 }
 
+/// This rank's file. It has its names until this is dropped, which is when all ranks have opened it that can.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    pub(super) opened: RankFile,
+    pub(crate) id: FileId,
+    _names: Names,
+}
+
 impl OwnFile {
-    /// Creates this rank's file, which only this user can read.
+    /// Creates this rank's file and FIFO, which only this user can read.
     ///
     /// # Errors
     /// Returns `Shared` with the kernel's error.
@@ -86,9 +106,12 @@ impl OwnFile {
         let id = FileId { name: random().max(1), nonce: random() };
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(id.path());
-        let this = Self { file: file.map_err(|error| id.error(error))?, id };
+        let file = file.map_err(|error| id.error(error))?;
+        let names = Names(id);
+        let fifo = create_fifo(&id.fifo_path()).map_err(|error| id.error(error))?;
+        let this = Self { opened: RankFile { file, fifo }, id, _names: names };
         this.reserve(HEADER_BYTES)?;
-        this.file.write_all_at(&id.header(), 0).map_err(|error| id.error(error))?;
+        this.opened.file.write_all_at(&id.header(), 0).map_err(|error| id.error(error))?;
         Ok(this)
     }
 
@@ -102,7 +125,8 @@ impl OwnFile {
 
     /// Reserves memory: without it, a write to a full `/dev/shm` would end the process.
     fn reserve(&self, bytes: usize) -> Result<(), CommError> {
-        let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64);
+        let reserved =
+            rustix::fs::fallocate(&self.opened.file, FallocateFlags::empty(), 0, bytes as u64);
         reserved.map_err(|error| {
             self.id.error(SharedError::NoMemory { bytes: bytes as u64, error: error.into() })
         })
@@ -114,15 +138,18 @@ pub(super) const fn offset(areas: usize, size: AreaSize) -> usize {
     HEADER_BYTES + areas * size.bytes()
 }
 
-/// Opens another rank's file.
+/// Opens another rank's file and FIFO.
 ///
 /// # Errors
-/// Returns `NotFound` if there is none here, `Foreign` if another user's file or another kind of file has its name, or
+/// Returns `NotFound` if they are not here, `Foreign` if another user's file or another kind of file has a name, or
 /// `OtherContent` if the file of this name is not the rank's.
-pub(crate) fn open(id: FileId) -> Result<File, SharedError> {
+pub(crate) fn open(id: FileId) -> Result<RankFile, SharedError> {
     let file = open_own(&id.path())?;
     let header = Mapping::of(&file, 0, HEADER_BYTES).map_err(SharedError::NotFound)?;
-    if header.bytes(0, 16) == id.header() { Ok(file) } else { Err(SharedError::OtherContent) }
+    if header.bytes(0, 16) != id.header() {
+        return Err(SharedError::OtherContent);
+    }
+    Ok(RankFile { file, fifo: open_fifo(&id.fifo_path())? })
 }
 
 /// Opens a regular file of this user. Another user who knows its name may have created it, as a link to a file of this
@@ -133,19 +160,22 @@ fn open_own(path: &Path) -> Result<File, SharedError> {
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => {
             let file = File::from(file);
-            check_own(&file.metadata().map_err(SharedError::NotFound)?)?;
+            let about = file.metadata().map_err(SharedError::NotFound)?;
+            check_own(&about, FileType::RegularFile)?;
             Ok(file)
         }
         Err(error) => {
             // A link, a directory or a file without permission.
-            path.symlink_metadata().map_or(Ok(()), |about| check_own(&about))?;
+            let about = path.symlink_metadata();
+            about.map_or(Ok(()), |about| check_own(&about, FileType::RegularFile))?;
             Err(SharedError::NotFound(error.into()))
         }
     }
 }
 
-/// Checks that a file is a regular one of this user.
-fn check_own(about: &Metadata) -> Result<(), SharedError> {
-    let is_own = about.is_file() && about.uid() == rustix::process::geteuid().as_raw();
+/// Checks that a file is of this kind and of this user.
+pub(super) fn check_own(about: &Metadata, kind: FileType) -> Result<(), SharedError> {
+    let is_own = FileType::from_raw_mode(about.mode()) == kind
+        && about.uid() == rustix::process::geteuid().as_raw();
     if is_own { Ok(()) } else { Err(SharedError::Foreign { owner: about.uid() }) }
 }

@@ -1,3 +1,7 @@
+//! The memory of two ranks in one process.
+
+mod doorbell;
+
 use super::area::SLOTS;
 use super::*;
 use crate::error::SharedError;
@@ -9,13 +13,15 @@ const SIZE: AreaSize = AreaSize::of(1000);
 fn pair(rate: Option<u64>) -> [Shared; 2] {
     let files = [(); 2].map(|()| OwnFile::create().unwrap());
     files.iter().for_each(|file| file.allocate(1, SIZE).unwrap());
-    let end = |rank: usize| {
-        let file = open(files[1 - rank].id).unwrap();
+    let mut others = [1, 0].map(|other: usize| Some(open(files[other].id).unwrap()));
+    let mut rank = 0;
+    files.map(|own| {
+        let file = others[rank].take().unwrap();
         let mut peers = vec![None, None];
         peers[1 - rank] = Some(PeerFile { file, outgoing: 0, incoming: 0 });
-        Shared::map(&files[rank], &peers, SIZE, rate).unwrap()
-    };
-    [end(0), end(1)]
+        rank += 1;
+        Shared::map(own, peers, SIZE, rate).unwrap()
+    })
 }
 
 #[test]
@@ -83,11 +89,12 @@ fn a_link_keeps_its_rate_between_rare_polls_and_gains_none_in_a_pause() {
 fn a_name_is_gone_with_its_file_and_a_missing_file_is_explained() {
     let file = OwnFile::create().unwrap();
     let id = file.id;
-    assert!(id.path().exists());
+    let names = [id.path(), id.path().with_extension("bell")];
+    assert!(names.iter().all(|name| name.exists()));
     assert_eq!(FileId::read(FileId::emit(Some(id))), Some(id));
     assert_eq!(FileId::read(FileId::emit(None)), None);
     drop(file);
-    assert!(!id.path().exists());
+    assert!(!names.iter().any(|name| name.exists()));
     let error = open(id).unwrap_err();
     assert!(matches!(error, SharedError::NotFound(_)), "{error}");
     assert!(error.to_string().contains("the same /dev/shm"), "{error}");
@@ -99,8 +106,8 @@ fn a_file_that_is_too_short_is_not_mapped() {
     let [own, other] = [(); 2].map(|()| OwnFile::create().unwrap());
     own.allocate(1, SIZE).unwrap();
     let file = open(other.id).unwrap();
-    let peers = [Some(PeerFile { file, outgoing: 0, incoming: 0 })];
-    let error = Shared::map(&own, &peers, SIZE, None).unwrap_err();
+    let peers = vec![Some(PeerFile { file, outgoing: 0, incoming: 0 })];
+    let error = Shared::map(own, peers, SIZE, None).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
@@ -137,6 +144,13 @@ fn memory_that_is_not_this_jobs_is_refused() {
     // An empty file.
     std::fs::write(&path, b"").unwrap();
     assert!(matches!(open(file.id), Err(SharedError::NotFound(_))));
+    // A file in place of a doorbell, of which no reader would sleep.
+    let silent = OwnFile::create().unwrap();
+    let bell = silent.id.path().with_extension("bell");
+    std::fs::remove_file(&bell).unwrap();
+    assert!(matches!(open(silent.id), Err(SharedError::NotFound(_))));
+    std::fs::write(&bell, b"").unwrap();
+    foreign(silent.id);
     if !rustix::process::geteuid().is_root() {
         return weft_testkit::skip("memory of another user", "only root becomes another user");
     }
