@@ -85,7 +85,7 @@ fn errors_name_the_wrong_option() {
             "2 ranks are not servers of so many each",
         ),
         (
-            &["--ranks", "2", "--algorithm", "hierarchical"],
+            &["--ranks", "2", "--channels", "net", "--algorithm", "hierarchical"],
             "with channels=net no servers are found",
         ),
         (&["--ranks", "2", "--algorithm", "rign"], "no algorithm \"rign\" (known: ring"),
@@ -168,7 +168,7 @@ fn ranks_of_each_host_of_a_lab_are_a_server() {
     }
     let spec = LabSpec { spines: 2, ..LabSpec::named(format!("wcs{}", std::process::id())) };
     let lab = Lab::up(&spec).unwrap();
-    let ranks = ["--ranks", "4", "--lab", lab.name(), "--channels", "auto"];
+    let ranks = ["--ranks", "4", "--lab", lab.name()];
     let sizes = ["--from", "1KiB", "--to", "1MiB", "--factor", "1024", "--time", "30ms"];
     for algorithm in ["hierarchical", "ring"] {
         let words = ["--ranks-per-host", "2", "--algorithm", algorithm, "--json"];

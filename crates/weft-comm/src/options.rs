@@ -82,7 +82,7 @@ impl Default for Options {
         node.config.close_timeout = Duration::from_secs(30);
         Self {
             node,
-            channels: Channels::Net,
+            channels: Channels::Auto,
             server: None,
             lanes: 2,
             order: None,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn options_of_a_job_fit_its_smaller_groups() {
         let four = |algorithm: &str| {
-            let mut options = Options { channels: Channels::Auto, ..Options::default() };
+            let mut options = Options::default();
             options.set("algorithm", algorithm).unwrap();
             options.set("order", "3,1,0,2").unwrap();
             options
@@ -256,11 +256,11 @@ mod tests {
 
     #[test]
     fn servers_are_not_found_without_their_memory() {
-        let mut options = Options::default();
+        let mut options = Options { channels: Channels::Net, ..Options::default() };
         options.set("algorithm", "hierarchical").unwrap();
         let error = options.config(4).unwrap_err().to_string();
         assert!(error.contains("hierarchical:N") && error.contains("channels=auto"), "{error}");
-        options.channels = Channels::Auto;
+        options.channels = Options::default().channels;
         assert_eq!(options.config(4).unwrap().channel, Some(weft_coll::Channel::Inner));
     }
 }

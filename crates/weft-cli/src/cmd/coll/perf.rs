@@ -84,8 +84,8 @@ pub(super) struct Args {
     /// Do not check the results
     #[arg(long)]
     no_check: bool,
-    /// Channels that carry messages: net, auto, shm or hybrid
-    #[arg(long, default_value = "net")]
+    /// Channels that carry messages: auto (memory inside a server, RDMA between servers), net, shm or hybrid
+    #[arg(long, default_value = "auto")]
     channels: Channels,
     /// The name of this rank's server: ranks of other names share no memory with it [default: servers are found]
     #[arg(long, value_name = "NAME", requires = "rank")]
