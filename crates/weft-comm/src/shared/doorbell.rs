@@ -6,17 +6,13 @@
 //! one of the two sees the other: the sleeper finds the work, or the other finds the flag, lowers it and writes a byte.
 //! Ranks that are awake cost the others no system call.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
 use weft_ring::{Mapped, signal};
 
-use super::file::{HEADER_BYTES, RankFile, check_own};
+use super::file::{HEADER_BYTES, RankFile};
 use super::mapping::Mapping;
-use crate::error::SharedError;
 
 /// The work for which a rank requests a wake-up.
 #[derive(Clone, Copy, Debug)]
@@ -81,31 +77,4 @@ impl Doorbell {
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.fifo.as_fd()
     }
-}
-
-/// Creates a FIFO that only this user can open.
-///
-/// # Errors
-/// Returns the kernel's error.
-pub(super) fn create_fifo(path: &Path) -> io::Result<OwnedFd> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
-    Ok(open_both_ends(path)?)
-}
-
-/// Opens another rank's FIFO.
-///
-/// # Errors
-/// Returns `NotFound` if there is none here, or `Foreign` if another user's or no FIFO has its name.
-pub(super) fn open_fifo(path: &Path) -> Result<OwnedFd, SharedError> {
-    let fifo =
-        File::from(open_both_ends(path).map_err(|error| SharedError::NotFound(error.into()))?);
-    check_own(&fifo.metadata().map_err(SharedError::NotFound)?, FileType::Fifo)?;
-    Ok(fifo.into())
-}
-
-/// Opens both ends at once: neither waits for the other, and a write never meets a FIFO without readers.
-fn open_both_ends(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty())
 }

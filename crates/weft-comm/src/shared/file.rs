@@ -2,14 +2,14 @@
 //! one kernel may have for themselves or share.
 
 use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
 
 use super::area::AreaSize;
-use super::doorbell::{create_fifo, open_fifo};
 use super::mapping::{MAX_PAGE, Mapping};
 use crate::error::{CommError, SharedError};
 use crate::rendezvous::random;
@@ -173,8 +173,35 @@ fn open_own(path: &Path) -> Result<File, SharedError> {
     }
 }
 
+/// Creates a FIFO that only this user can open.
+///
+/// # Errors
+/// Returns the kernel's error.
+fn create_fifo(path: &Path) -> io::Result<OwnedFd> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
+    Ok(open_both_ends(path)?)
+}
+
+/// Opens another rank's FIFO.
+///
+/// # Errors
+/// Returns `NotFound` if there is none here, or `Foreign` if another user's or no FIFO has its name.
+fn open_fifo(path: &Path) -> Result<OwnedFd, SharedError> {
+    let fifo =
+        File::from(open_both_ends(path).map_err(|error| SharedError::NotFound(error.into()))?);
+    check_own(&fifo.metadata().map_err(SharedError::NotFound)?, FileType::Fifo)?;
+    Ok(fifo.into())
+}
+
+/// Opens both ends at once: neither waits for the other, and a write never meets a FIFO without readers.
+fn open_both_ends(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
 /// Checks that a file is of this kind and of this user.
-pub(super) fn check_own(about: &Metadata, kind: FileType) -> Result<(), SharedError> {
+fn check_own(about: &Metadata, kind: FileType) -> Result<(), SharedError> {
     let is_own = FileType::from_raw_mode(about.mode()) == kind
         && about.uid() == rustix::process::geteuid().as_raw();
     if is_own { Ok(()) } else { Err(SharedError::Foreign { owner: about.uid() }) }
