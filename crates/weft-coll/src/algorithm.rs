@@ -6,25 +6,27 @@ use core::fmt;
 use core::str::FromStr;
 
 use weft_plan::collective::{
-    Collective, Schedule, Selection, all_reduce_double_tree, all_reduce_hierarchical,
-    all_reduce_ring,
+    Collective, Schedule, Selection, all_reduce_double_tree_over, all_reduce_hierarchical,
+    all_reduce_ring, all_to_all_on_rails, rings_over_servers,
 };
 
 use weft_units::UnknownName;
 
 use crate::Call;
 
-/// The algorithm of all-reduces of long buffers.
+/// The algorithm of all-reduces of long buffers; `Hierarchical` also is one of short all-to-alls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// A ring: each rank sends the minimum number of bytes, in `2 (n − 1)` rounds.
+    /// A ring: each rank sends the minimum number of bytes, in `2 (n − 1)` rounds. Blocks take turns on as many rings as a
+    /// server has ranks, each of which crosses between servers on another rail.
     #[default]
     Ring,
     /// Two binary trees, each for half of the buffer: about `2 log2 n` rounds; inner nodes send as many bytes
-    /// as in a ring.
+    /// as in a ring. Each tree has one edge between servers for each server but the first.
     Tree,
     /// A reduce-scatter inside each server, then a ring over servers for each rank's share: only that share
-    /// crosses between servers.
+    /// crosses between servers. A short all-to-all likewise first passes each chunk to the rank of its own server from
+    /// which it crosses, so that few messages do.
     Hierarchical {
         /// Number of ranks of a server; they are adjacent in the order of rings.
         local: usize,
@@ -45,16 +47,19 @@ impl Algorithm {
         }
     }
 
-    fn all_reduce(self, order: &[usize]) -> Schedule {
+    /// Returns the schedule of an all-reduce of a long buffer. `order` is one of the servers' ranks.
+    fn all_reduce(self, order: &[usize], servers: &[Vec<usize>]) -> Schedule {
         match self {
             Self::Ring | Self::ByServer => all_reduce_ring(order),
-            Self::Tree => all_reduce_double_tree(order, 1),
-            Self::Hierarchical { local } => {
-                let servers: Vec<Vec<usize>> = order.chunks(local).map(<[usize]>::to_vec).collect();
-                all_reduce_hierarchical(&servers)
-            }
+            Self::Tree => all_reduce_double_tree_over(servers, 1),
+            Self::Hierarchical { local } => all_reduce_hierarchical(&divided(order, local)),
         }
     }
+}
+
+/// Divides an order into servers of `local` ranks.
+fn divided(order: &[usize], local: usize) -> Vec<Vec<usize>> {
+    order.chunks(local).map(<[usize]>::to_vec).collect()
 }
 
 impl fmt::Display for Algorithm {
@@ -102,6 +107,10 @@ impl FromStr for Algorithm {
 /// the transfer of 32 KiB.
 pub(crate) const MAX_SMALL_BYTES: usize = 32 << 10;
 
+/// Maximum length in bytes of a chunk of an all-to-all that goes by rails. Longer ones go directly: they fill messages of
+/// their own, and would be copied twice.
+const MAX_RELAYED_BYTES: usize = 4 << 10;
+
 /// The properties of a call that select its schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
@@ -111,15 +120,43 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) const fn of(call: &Call) -> Self {
+    /// Returns the key of a call of `ranks` ranks whose messages have at most `max_body` bytes.
+    pub(crate) fn of(call: &Call, ranks: usize, max_body: usize) -> Self {
         let root = if call.collective.has_root() { call.root } else { 0 };
-        Self { collective: call.collective, root, small: call.bytes() <= MAX_SMALL_BYTES }
+        let small = match call.collective {
+            // A message has at least an element of each rank.
+            Collective::AllToAll => {
+                call.bytes() <= call.collective.parts(ranks) * MAX_RELAYED_BYTES
+                    && ranks * call.data_type.size() <= max_body
+            }
+            _ => call.bytes() <= MAX_SMALL_BYTES,
+        };
+        Self { collective: call.collective, root, small }
     }
 
-    /// Returns the schedule for ranks in this order.
-    pub(crate) fn schedule(self, order: &[usize], algorithm: Algorithm) -> Schedule {
-        let selection = Selection { order, root: self.root, small: self.small };
-        self.collective.schedule(selection, |order| algorithm.all_reduce(order))
+    /// Returns the schedules for these servers, which blocks use in turn.
+    pub(crate) fn schedules(self, servers: &[Vec<usize>], algorithm: Algorithm) -> Vec<Schedule> {
+        let Self { collective, root, small } = self;
+        let order = servers.concat();
+        let schedule = |order: &[usize]| {
+            let selection = Selection { order, root, small };
+            collective.schedule(selection, |order| algorithm.all_reduce(order, servers))
+        };
+        match (collective, algorithm) {
+            (Collective::AllToAll, Algorithm::Hierarchical { local })
+                if small && (2..order.len()).contains(&local) =>
+            {
+                [all_to_all_on_rails(&divided(&order, local))].into()
+            }
+            (Collective::AllReduce, Algorithm::Ring | Algorithm::ByServer) if small => {
+                [schedule(&order)].into()
+            }
+            (Collective::AllReduce, Algorithm::Ring | Algorithm::ByServer)
+            | (Collective::AllGather | Collective::ReduceScatter, _) => {
+                rings_over_servers(servers).iter().map(|order| schedule(order)).collect()
+            }
+            _ => [schedule(&order)].into(),
+        }
     }
 }
 
@@ -132,7 +169,7 @@ pub(crate) const fn max_messages(ranks: usize) -> usize {
 /// above `max_in_flight` is rounded up to a multiple of it: blocks that start together end together, and a few
 /// remaining ones would perform their steps alone, while links are idle.
 pub(crate) fn blocks(call: &Call, schedule: &Schedule, max_body: usize, max_in_flight: u32) -> u32 {
-    let elements = (max_body / call.data_type.size()).max(1);
+    let elements = (max_body / call.data_type.size() / schedule.chunks_per_message).max(1);
     let longest = call.elements.div_ceil(schedule.chunks.max(1));
     let blocks = u32::try_from(longest.div_ceil(elements).max(1)).unwrap_or(u32::MAX);
     if blocks <= max_in_flight {

@@ -49,7 +49,7 @@ pub struct Options {
     pub lanes: usize,
     /// The order of ranks in rings and chains (`weft plan ring`); by number if not given.
     pub order: Option<Vec<usize>>,
-    /// The algorithm of all-reduces of long buffers.
+    /// The algorithm of all-reduces of long buffers, and of short all-to-alls.
     pub algorithm: Algorithm,
     /// Maximum length of a piece, which is sent as one message.
     pub piece: ByteCount,
@@ -165,22 +165,18 @@ impl Options {
                     .into(),
             );
         }
-        let mut order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
+        let order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        if sorted != (0..ranks).collect::<Vec<_>>() {
+            return refuse(format!("the order {order:?} does not name each of {ranks} ranks once"));
+        }
         let only = match self.channels {
             Channels::Net => Some(weft_coll::Channel::Network),
             Channels::Auto | Channels::Shm => Some(weft_coll::Channel::Inner),
             Channels::Hybrid => None,
         };
-        let mut config = Config::of(ranks, only);
-        core::mem::swap(&mut config.order, &mut order);
-        let mut sorted = config.order.clone();
-        sorted.sort_unstable();
-        if sorted != (0..ranks).collect::<Vec<_>>() {
-            return refuse(format!(
-                "the order {:?} does not name each of {ranks} ranks once",
-                config.order
-            ));
-        }
+        let mut config = Config::of(ranks, only).in_order(order);
         if !self.algorithm.fits(ranks) {
             return refuse(format!(
                 "{}: {ranks} ranks are not servers of so many each",
@@ -247,10 +243,10 @@ mod tests {
         // Groups of two, such as those of messages between two ranks of PyTorch.
         let pair = hierarchical.clone().for_group_of(2);
         assert_eq!((pair.algorithm, &pair.order), (Algorithm::Ring, &None));
-        assert_eq!(pair.config(2).unwrap().order, [0, 1]);
+        assert_eq!(pair.config(2).unwrap().servers.concat(), [0, 1]);
         let whole = hierarchical.for_group_of(4).config(4).unwrap();
         assert_eq!(whole.algorithm, Algorithm::Hierarchical { local: 4 });
-        assert_eq!(whole.order, [3, 1, 0, 2]);
+        assert_eq!(whole.servers.concat(), [3, 1, 0, 2]);
         assert_eq!(four("hierarchical").for_group_of(2).algorithm, Algorithm::ByServer);
     }
 

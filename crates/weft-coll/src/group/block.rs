@@ -1,12 +1,13 @@
 //! The execution of a block's steps.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::ToString;
 use core::ops::Range;
 
-use weft_plan::collective::Step;
+use weft_plan::collective::{Chunks, Reduction, Schedule, Step};
 
-use super::{CHANNELS, Channel, Group, index};
+use super::{ActiveCall, CHANNELS, Channel, Group, index};
 use crate::header::{HEADER_LEN, Kind};
 use crate::{Call, Collective, Error, Link, Op};
 
@@ -35,6 +36,45 @@ fn piece(chunk: Range<usize>, block: u32, blocks: u32, size: usize) -> Range<usi
         (chunk.start + usize::try_from(part).expect("a part of a chunk")) * size
     };
     cut(block)..cut(block + 1)
+}
+
+/// The pieces of chunks that belong to a block.
+struct Pieces<'a> {
+    schedule: &'a Schedule,
+    call: &'a Call,
+    block: u32,
+    blocks: u32,
+}
+
+impl Pieces<'_> {
+    /// Returns the byte range of a chunk's piece.
+    fn of(&self, chunk: usize) -> Range<usize> {
+        let chunk = self.schedule.chunk(chunk, self.call.elements);
+        piece(chunk, self.block, self.blocks, self.call.data_type.size())
+    }
+
+    /// Returns the length of a message of these chunks' pieces in bytes.
+    fn bytes(&self, chunks: Chunks) -> usize {
+        chunks.iter().map(|chunk| self.of(chunk).len()).sum()
+    }
+
+    /// Returns the message of these chunks' pieces.
+    fn gather<'b>(&self, chunks: Chunks, buffer: &'b [u8]) -> Cow<'b, [u8]> {
+        match (chunks.count(), chunks.iter().next()) {
+            (1, Some(chunk)) => buffer[self.of(chunk)].into(),
+            _ => chunks.iter().flat_map(|chunk| &buffer[self.of(chunk)]).copied().collect(),
+        }
+    }
+
+    /// Overwrites these chunks' pieces with a message of their length.
+    fn scatter(&self, chunks: Chunks, message: &[u8], buffer: &mut [u8]) {
+        let mut rest = message;
+        for range in chunks.iter().map(|chunk| self.of(chunk)) {
+            let (piece, behind) = rest.split_at(range.len());
+            buffer[range].copy_from_slice(piece);
+            rest = behind;
+        }
+    }
 }
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
@@ -86,7 +126,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     ) -> bool {
         loop {
             let active = self.active_call(running.call).expect("blocks belong to active calls");
-            let Some(&step) = active.schedule.steps[self.rank].get(running.at) else { return true };
+            let steps = &active.schedule(running.block).steps[self.rank];
+            let Some(&step) = steps.get(running.at) else { return true };
             match self.run_step(channel, running, step, link) {
                 Ok(Outcome::Done) => running.at += 1,
                 Ok(Outcome::Waits) => return false,
@@ -105,57 +146,68 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         step: Step,
         link: &mut L,
     ) -> Result<Outcome, Error> {
-        let place = usize::try_from(running.call - self.first).expect("an active call");
-        let active = &mut self.calls[place];
-        let (call, blocks) = (active.call, active.blocks);
-        let size = call.data_type.size();
-        let piece_of = |chunk| {
-            let chunk = active.schedule.chunk(chunk, call.elements);
-            piece(chunk, running.block, blocks, size)
-        };
         match step {
             Step::Copy { chunk, to } => {
-                let (from, to) = (piece_of(chunk), piece_of(to));
-                active.buffer.as_mut().copy_within(from, to.start);
+                let (pieces, buffer) = self.pieces(running);
+                buffer.copy_within(pieces.of(chunk), pieces.of(to).start);
                 Ok(Outcome::Done)
             }
-            Step::Send { to, chunk } => {
-                let bytes = piece_of(chunk);
-                self.send(channel, running, to, bytes, link)
-            }
-            Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
-                let bytes = piece_of(chunk);
-                let Some(message) = self.next_message(running, from)? else {
-                    return Ok(Outcome::Waits);
-                };
-                let body = &link.bytes(&message)[HEADER_LEN..];
-                let (got, want) = (body.len(), bytes.len());
-                if got == want {
-                    let into = &mut self.calls[place].buffer.as_mut()[bytes];
-                    match step {
-                        Step::Reduce { .. } => {
-                            call.data_type.reduce(call.op.reduction(), into, body);
-                        }
-                        _ => into.copy_from_slice(body),
-                    }
-                }
-                link.release(message);
-                if got != want {
-                    let why = format!("a piece of {got} bytes in place of {want}");
-                    return Err(Error::Protocol { rank: from, why });
-                }
-                Ok(Outcome::Done)
+            Step::Send { to, chunks } => self.send(channel, running, to, chunks, link),
+            Step::Receive { from, chunks } => self.receive(running, from, chunks, None, link),
+            Step::Reduce { from, chunk } => {
+                let call = self.active_call(running.call).expect("an active call").call;
+                let reduction = Some(call.op.reduction());
+                self.receive(running, from, Chunks::one(chunk), reduction, link)
             }
         }
     }
 
-    /// Sends a piece of a block, unless the receiver is a window behind or the link has no room.
+    /// Returns the pieces of a block, and the buffer that they are in.
+    fn pieces(&mut self, running: &Running) -> (Pieces<'_>, &mut [u8]) {
+        let place = usize::try_from(running.call - self.first).expect("an active call");
+        let ActiveCall { call, schedules, blocks, buffer, .. } = &mut self.calls[place];
+        // All have the same chunks.
+        let pieces =
+            Pieces { schedule: &schedules[0], call, block: running.block, blocks: *blocks };
+        (pieces, buffer.as_mut())
+    }
+
+    /// Takes the next message of a rank, and overwrites chunks with it, or reduces it into the only chunk.
+    fn receive<L: Link<Message = M>>(
+        &mut self,
+        running: &Running,
+        from: usize,
+        chunks: Chunks,
+        reduction: Option<Reduction>,
+        link: &mut L,
+    ) -> Result<Outcome, Error> {
+        let Some(message) = self.next_message(running, from)? else { return Ok(Outcome::Waits) };
+        let body = &link.bytes(&message)[HEADER_LEN..];
+        let (pieces, buffer) = self.pieces(running);
+        let (got, want) = (body.len(), pieces.bytes(chunks));
+        if got == want {
+            match reduction {
+                None => pieces.scatter(chunks, body, buffer),
+                Some(reduction) => chunks.iter().for_each(|chunk| {
+                    pieces.call.data_type.reduce(reduction, &mut buffer[pieces.of(chunk)], body);
+                }),
+            }
+        }
+        link.release(message);
+        if got != want {
+            let why = format!("a piece of {got} bytes in place of {want}");
+            return Err(Error::Protocol { rank: from, why });
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Sends pieces of a block, unless the receiver is a window behind or the link has no room.
     fn send<L: Link<Message = M>>(
         &mut self,
         channel: Channel,
         running: &Running,
         to: usize,
-        bytes: Range<usize>,
+        chunks: Chunks,
         link: &mut L,
     ) -> Result<Outcome, Error> {
         if self.peers[to].left {
@@ -169,9 +221,9 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
         let call = self.active_call(running.call).expect("an active call").call;
         let header = self.header(Kind::Data, call, running.call, running.block, channel);
-        let place = usize::try_from(running.call - self.first).expect("an active call");
-        let body = &self.calls[place].buffer.as_mut()[bytes];
-        match link.send(to, channel, running.ordinal, &header.emit(), body) {
+        let (pieces, buffer) = self.pieces(running);
+        let body = pieces.gather(chunks, buffer);
+        match link.send(to, channel, running.ordinal, &header.emit(), &body) {
             Ok(true) => {
                 self.channels[index(channel)].peers[to].reported = header.done;
                 Ok(Outcome::Done)
@@ -237,12 +289,12 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         if op != Op::Average || !collective.reduces() || data_type.is_float() {
             return;
         }
-        for chunk in 0..active.schedule.chunks {
+        for chunk in 0..active.schedules[0].chunks {
             // Other chunks hold partial results that are never read.
             if collective == Collective::ReduceScatter && chunk != self.rank {
                 continue;
             }
-            let chunk = active.schedule.chunk(chunk, elements);
+            let chunk = active.schedules[0].chunk(chunk, elements);
             let bytes = piece(chunk, block, active.blocks, data_type.size());
             data_type.divide(ranks, &mut active.buffer.as_mut()[bytes]);
         }

@@ -21,45 +21,16 @@ use crate::{Call, CallError, Error, Link};
 mod arrive;
 mod assign;
 mod block;
+mod config;
 mod control;
 mod stall;
 
 pub use weft_plan::collective::Channel;
 
+pub use config::Config;
+
 use block::Running;
-
-/// The configuration of a group, which is equal at all its ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The order of ranks in rings and chains, as `weft plan ring` computes it; each rank once.
-    pub order: Vec<usize>,
-    /// The algorithm of all-reduces of long buffers.
-    pub algorithm: Algorithm,
-    /// Maximum length of a message body in bytes.
-    pub max_body: usize,
-    /// Number of blocks of a channel that a rank may be ahead of another.
-    pub window: u32,
-    /// Number of blocks of a channel that a rank processes at a time.
-    pub max_in_flight: u32,
-    /// The only channel to use; `None` for both: blocks of long calls are shared between them, and short calls
-    /// use the inner one.
-    pub channel: Option<Channel>,
-}
-
-impl Config {
-    /// Returns a configuration that suits most networks: pieces that fill a block of 64 KiB of the messaging
-    /// layer's memory, and windows that keep some megabytes in flight.
-    pub fn of(ranks: usize, only: Option<Channel>) -> Self {
-        Self {
-            order: (0..ranks).collect(),
-            algorithm: Algorithm::default(),
-            max_body: (64 << 10) - 64,
-            window: 32,
-            max_in_flight: 16,
-            channel: only,
-        }
-    }
-}
+use config::{alone, check_servers};
 
 /// The completion of a call.
 #[derive(Debug)]
@@ -86,7 +57,7 @@ pub struct Share {
 pub struct Group<B, M> {
     rank: usize,
     config: Config,
-    schedules: BTreeMap<Key, Arc<Schedule>>,
+    schedules: BTreeMap<Key, Arc<[Schedule]>>,
     calls: VecDeque<ActiveCall<B>>,
     /// The number of the first of `calls`, which is also the number of completed calls.
     first: u64,
@@ -116,13 +87,21 @@ pub struct Group<B, M> {
 #[derive(Debug)]
 struct ActiveCall<B> {
     call: Call,
-    schedule: Arc<Schedule>,
+    /// The schedules that blocks use in turn, with the steps of this rank.
+    schedules: Arc<[Schedule]>,
     buffer: B,
     blocks: u32,
     assigned: u32,
     finished: u32,
     /// The leader's assignment of blocks to two channels.
     sharing: Option<assign::Sharing>,
+}
+
+impl<B> ActiveCall<B> {
+    /// Returns the schedule of a block.
+    fn schedule(&self, block: u32) -> &Schedule {
+        &self.schedules[block as usize % self.schedules.len()]
+    }
 }
 
 /// The blocks of a channel, numbered continuously through all calls.
@@ -166,6 +145,13 @@ struct Peer {
     notices: VecDeque<(Header, String)>,
 }
 
+/// Returns the schedule with the steps of this rank only: those of all take as much memory as the number of ranks squared.
+fn only_of(rank: usize, mut schedule: Schedule) -> Schedule {
+    let others = schedule.steps.iter_mut().enumerate().filter(|(other, _)| *other != rank);
+    others.for_each(|(_, steps)| *steps = Vec::new());
+    schedule
+}
+
 const fn index(channel: Channel) -> usize {
     match channel {
         Channel::Inner => 0,
@@ -184,12 +170,11 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// Returns one rank of a group.
     ///
     /// # Panics
-    /// If the order does not name every rank once, including this one, the algorithm does not fit the number of
+    /// If the servers do not name every rank once, including this one, the algorithm does not fit the number of
     /// ranks, `max_body` or `max_in_flight` is zero, or `window` is below `max_in_flight`.
     pub fn new(rank: usize, config: Config) -> Self {
-        let ranks = config.order.len();
-        let named: BTreeSet<usize> = config.order.iter().copied().collect();
-        assert!(named.len() == ranks && named.last() == Some(&(ranks - 1)), "each rank once");
+        let ranks = config.ranks();
+        check_servers(&config.servers, ranks);
         assert!(rank < ranks, "rank {rank} of {ranks}");
         assert!(config.algorithm.fits(ranks), "{} for {ranks} ranks", config.algorithm);
         assert!(
@@ -233,22 +218,27 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.peers.len()
     }
 
-    /// Changes the order of ranks from the next call on. All ranks change it after the same call.
+    /// Changes the order of ranks from the next call on; each rank is a server then. All ranks change it after the same call.
     ///
     /// # Panics
     /// If a call is in progress, or the order does not name every rank once.
     pub fn set_order(&mut self, order: Vec<usize>) {
-        assert!(self.calls.is_empty(), "the schedules of calls in progress have the old order");
-        let named: BTreeSet<usize> = order.iter().copied().collect();
-        assert!(
-            named.into_iter().eq(0..self.ranks()) && order.len() == self.ranks(),
-            "each rank once"
-        );
-        self.schedules.clear();
-        self.config.order = order;
+        self.set_servers(alone(order));
     }
 
-    /// Changes the algorithm of all-reduces of long buffers from the next call on. All ranks change it after the same call.
+    /// Changes the servers, and the order of ranks with them, from the next call on. All ranks change them after the same
+    /// call.
+    ///
+    /// # Panics
+    /// If a call is in progress, or the servers do not name every rank once.
+    pub fn set_servers(&mut self, servers: Vec<Vec<usize>>) {
+        assert!(self.calls.is_empty(), "the schedules of calls in progress have the old order");
+        check_servers(&servers, self.ranks());
+        self.schedules.clear();
+        self.config.servers = servers;
+    }
+
+    /// Changes the algorithm from the next call on. All ranks change it after the same call.
     ///
     /// # Panics
     /// If a call is in progress, or the algorithm does not fit the number of ranks.
@@ -276,16 +266,18 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             let ranks = u32::try_from(self.ranks()).unwrap_or(u32::MAX);
             call.data_type.divide(ranks, buffer.as_mut());
         }
-        let key = Key::of(&call);
-        let Config { order, algorithm, .. } = &self.config;
-        let schedule = || Arc::new(key.schedule(order, *algorithm));
-        let schedule = self.schedules.entry(key).or_insert_with(schedule);
-        let schedule = Arc::clone(schedule);
-        let blocks = blocks(&call, &schedule, self.config.max_body, self.config.max_in_flight);
+        let key = Key::of(&call, self.ranks(), self.config.max_body);
+        let (rank, Config { servers, algorithm, .. }) = (self.rank, &self.config);
+        let schedules = || {
+            let schedules = key.schedules(servers, *algorithm).into_iter();
+            schedules.map(|schedule| only_of(rank, schedule)).collect()
+        };
+        let schedules = Arc::clone(self.schedules.entry(key).or_insert_with(schedules));
+        let blocks = blocks(&call, &schedules[0], self.config.max_body, self.config.max_in_flight);
         let number = self.first + self.calls.len() as u64;
         self.calls.push_back(ActiveCall {
             call,
-            schedule,
+            schedules,
             buffer,
             blocks,
             assigned: 0,

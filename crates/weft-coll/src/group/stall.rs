@@ -61,7 +61,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     fn next_sender(&self) -> Option<usize> {
         let blocks = self.channels.iter().flat_map(|state| &state.running);
         let first = blocks.min_by_key(|block| (block.call, block.block))?;
-        match self.active_call(first.call)?.schedule.steps[self.rank].get(first.at)? {
+        match self.active_call(first.call)?.schedule(first.block).steps[self.rank].get(first.at)? {
             Step::Receive { from, .. } | Step::Reduce { from, .. } => Some(*from),
             Step::Send { to, .. } => Some(*to),
             Step::Copy { .. } => None,

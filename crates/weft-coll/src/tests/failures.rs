@@ -255,8 +255,10 @@ fn no_schedule_has_more_messages_of_a_block_between_two_ranks_than_the_maximum()
                 Collective::ALL.iter().flat_map(|&it| [(it, 1), (it, 1 << 20)])
             {
                 let call = Call { collective, ..sum(elements) };
-                let schedule = Key::of(&call).schedule(&order, algorithm);
-                for steps in &schedule.steps {
+                let key = Key::of(&call, ranks, config(ranks).max_body);
+                let servers: Vec<Vec<usize>> = order.chunks(3).map(<[usize]>::to_vec).collect();
+                let schedules = key.schedules(&servers, algorithm);
+                for steps in schedules.iter().flat_map(|schedule| &schedule.steps) {
                     let mut messages = alloc::vec![0; ranks];
                     for step in steps {
                         if let Step::Receive { from, .. } | Step::Reduce { from, .. } = step {

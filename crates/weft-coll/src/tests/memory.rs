@@ -31,8 +31,9 @@ pub(super) struct Wire {
     pub(super) dead: Vec<bool>,
     /// Maximum number of messages in a lane.
     pub(super) lane_capacity: usize,
-    /// Number of bytes sent from one rank to another.
+    /// Number of bytes sent from one rank to another, and number of messages with a body.
     pub(super) bytes_sent: BTreeMap<(usize, usize), usize>,
+    pub(super) messages_sent: BTreeMap<(usize, usize), usize>,
 }
 
 impl Wire {
@@ -69,6 +70,7 @@ impl Link for End<'_> {
             return Ok(false);
         }
         *wire.bytes_sent.entry((self.rank, to)).or_default() += header.len() + body.len();
+        *wire.messages_sent.entry((self.rank, to)).or_default() += usize::from(!body.is_empty());
         let at = wire.arrival(lane, header.len() + body.len());
         wire.lanes.entry(lane).or_default().push_back((at, [header, body].concat()));
         Ok(true)
@@ -93,7 +95,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
-        let ranks = config.order.len();
+        let ranks = config.ranks();
         let mut rng = Seed(seed).child("memory", 0).rng();
         let wire = Wire {
             dead: alloc::vec![false; ranks],

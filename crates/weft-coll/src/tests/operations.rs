@@ -9,7 +9,10 @@ use crate::{Algorithm, Call, Channel, Config};
 fn config(rng: &mut weft_units::Rng, ranks: usize) -> Config {
     let only = [Some(Channel::Network), Some(Channel::Inner), None][rng.index(3)];
     let mut config = Config::of(ranks, only);
-    rng.shuffle(&mut config.order);
+    let mut order: Vec<usize> = (0..ranks).collect();
+    rng.shuffle(&mut order);
+    // The last server may have fewer ranks.
+    config.servers = order.chunks(1 + rng.index(3)).map(<[usize]>::to_vec).collect();
     let local = (1..=ranks).rev().find(|local| ranks.is_multiple_of(*local) && *local < ranks);
     let hierarchical = Algorithm::Hierarchical { local: local.unwrap_or(ranks) };
     config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][rng.index(3)];

@@ -1,4 +1,4 @@
-//! All-reduces of ranks on two servers, whose links between them are the slow ones.
+//! Collectives of ranks on two servers, whose links between them are the slow ones.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -11,9 +11,23 @@ const RANKS: usize = 4;
 /// The server of each rank: a launcher has dealt the ranks to the servers in turn.
 const SERVERS: [usize; RANKS] = [0, 1, 0, 1];
 
-/// Runs an all-reduce and checks it. Returns the bytes that crossed between servers, in percent of the buffer's.
-fn crossed(memory: &mut Memory, call: Call) -> usize {
-    memory.wire.borrow_mut().bytes_sent.clear();
+/// The traffic between the servers in a call.
+#[derive(Default)]
+struct Crossed {
+    /// Bytes in percent of the buffer's.
+    percent: usize,
+    /// Messages with a body, between ranks of one place, and between others.
+    on_rails: usize,
+    elsewhere: usize,
+    /// Messages with a body by sender.
+    by_sender: [usize; RANKS],
+}
+
+/// Runs a call and checks it. Returns what crossed between servers.
+fn crossed(memory: &mut Memory, call: Call) -> Crossed {
+    let wire = memory.wire.get_mut();
+    wire.bytes_sent.clear();
+    wire.messages_sent.clear();
     let all = values(&call, RANKS, &mut memory.rng);
     for (rank, values) in all.iter().enumerate() {
         memory.submit(rank, call, encode(call.data_type, values));
@@ -25,9 +39,16 @@ fn crossed(memory: &mut Memory, call: Call) -> usize {
         check(&call, &all, rank, &event.buffer);
     }
     let wire = memory.wire.borrow();
-    let between = |(from, to): &(usize, usize)| SERVERS[*from] != SERVERS[*to];
-    let bytes = wire.bytes_sent.iter().filter(|(pair, _)| between(pair)).map(|(_, bytes)| bytes);
-    bytes.sum::<usize>() * 100 / call.bytes()
+    let crosses = |&(&(from, to), _): &(&(usize, usize), &usize)| SERVERS[from] != SERVERS[to];
+    let bytes = wire.bytes_sent.iter().filter(crosses).map(|(_, bytes)| bytes).sum::<usize>();
+    let mut crossed = Crossed { percent: bytes * 100 / call.bytes(), ..Crossed::default() };
+    for ((from, to), messages) in wire.messages_sent.iter().filter(crosses) {
+        // The ranks of a place are numbered one after the other.
+        let on_rail = from / 2 == to / 2;
+        *(if on_rail { &mut crossed.on_rails } else { &mut crossed.elsewhere }) += messages;
+        crossed.by_sender[*from] += messages;
+    }
+    crossed
 }
 
 #[test]
@@ -37,15 +58,49 @@ fn fewer_bytes_cross_servers_when_the_order_and_the_algorithm_follow_them() {
     let config = Config { max_body: 4096, ..Config::of(RANKS, Some(Channel::Inner)) };
     let mut memory = Memory::new(&config, 5);
     // Each rank sends 2 (n - 1) / n of the buffer to the next. The rest are headers and progress: 48 bytes of each 4,144.
-    let by_number = crossed(&mut memory, call);
+    let by_number = crossed(&mut memory, call).percent;
     assert!((600..615).contains(&by_number), "four times 3/2: {by_number} %");
     memory.groups.iter_mut().for_each(|group| group.set_order([0, 2, 1, 3].into()));
     let by_server = crossed(&mut memory, call);
-    assert!((300..308).contains(&by_server), "twice 3/2: {by_server} %");
+    assert!((300..308).contains(&by_server.percent), "twice 3/2: {} %", by_server.percent);
+    // One ring: all of a server's bytes leave it from one rank. Of 16 blocks each has six messages.
+    assert_eq!(by_server.by_sender, [0, 0, 96, 96]);
+    memory
+        .groups
+        .iter_mut()
+        .for_each(|group| group.set_servers([[0, 2].into(), [1, 3].into()].into()));
+    let rings = crossed(&mut memory, call);
+    assert!((300..308).contains(&rings.percent), "twice 3/2: {} %", rings.percent);
+    assert_eq!((rings.by_sender, rings.elsewhere), ([48; RANKS], 0), "a ring a rail");
+    memory.groups.iter_mut().for_each(|group| group.set_algorithm(Algorithm::Tree));
+    let trees = crossed(&mut memory, call).percent;
+    assert!(
+        (200..206).contains(&trees),
+        "half a buffer up and down, in each of two trees: {trees} %"
+    );
     let algorithm = Algorithm::Hierarchical { local: 2 };
     memory.groups.iter_mut().for_each(|group| group.set_algorithm(algorithm));
-    let hierarchical = crossed(&mut memory, call);
+    let hierarchical = crossed(&mut memory, call).percent;
     assert!((200..206).contains(&hierarchical), "four times a half: {hierarchical} %");
+}
+
+#[test]
+fn a_short_all_to_all_crosses_servers_on_rails_in_half_the_messages() {
+    let (collective, data_type, op) = (Collective::AllToAll, DataType::U8, Op::Sum);
+    let config = Config::of(RANKS, Some(Channel::Inner)).in_order([0, 2, 1, 3].into());
+    let all_to_all = |algorithm, chunk: usize| {
+        let mut memory = Memory::new(&Config { algorithm, ..config.clone() }, 7);
+        let call = Call { collective, data_type, op, root: 0, elements: 2 * RANKS * chunk };
+        let Crossed { percent, on_rails, elsewhere, .. } = crossed(&mut memory, call);
+        // Each rank sends two of the eight chunks of its buffer to the other server; a message has a header of 48 bytes.
+        assert!((100..110).contains(&percent), "{percent} %");
+        [on_rails, elsewhere]
+    };
+    let by_server = Algorithm::Hierarchical { local: 2 };
+    assert_eq!(all_to_all(Algorithm::Ring, 4096), [4, 4]);
+    assert_eq!(all_to_all(by_server, 4096), [4, 0]);
+    // A longer one goes directly.
+    assert_eq!(all_to_all(by_server, 4097), [4, 4]);
 }
 
 #[test]

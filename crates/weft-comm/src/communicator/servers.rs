@@ -112,11 +112,13 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             files.iter().map(|file| u8::from(own.is_ok() && file.is_some())).collect();
         let opened = Opened::read(&self.all_gather(&row)?, self.ranks());
         let own = self.check_memory(own, &opened)?;
-        self.servers = opened.servers(&config.order);
+        let order = config.servers.concat();
+        self.servers = opened.servers(&order);
         let algorithm = algorithm_for(&self.servers, self.options.algorithm)?;
-        if self.options.order.is_none() || algorithm != self.options.algorithm {
+        let agrees = self.options.order.is_none() || self.servers.concat() == order;
+        if agrees || algorithm != self.options.algorithm {
             // Rings enter each server once.
-            self.group.set_order(self.servers.concat());
+            self.group.set_servers(self.servers.clone());
         }
         self.group.set_algorithm(algorithm);
         if let Some(own) = own {

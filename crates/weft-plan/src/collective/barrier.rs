@@ -10,8 +10,8 @@ pub fn barrier(ranks: usize) -> Schedule {
     while distance < ranks {
         for rank in 0..ranks {
             let (to, from) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
-            schedule.steps[rank].push(Step::Send { to, chunk: 0 });
-            schedule.steps[rank].push(Step::Receive { from, chunk: 0 });
+            schedule.steps[rank].push(Step::send(to, 0));
+            schedule.steps[rank].push(Step::receive(from, 0));
         }
         distance *= 2;
     }

@@ -13,8 +13,8 @@ pub fn broadcast_chain(order: &[usize], chunks: usize) -> Schedule {
     let mut schedule = Schedule::new(order.len(), chunks);
     for chunk in 0..chunks {
         for pair in order.windows(2) {
-            schedule.steps[pair[0]].push(Step::Send { to: pair[1], chunk });
-            schedule.steps[pair[1]].push(Step::Receive { from: pair[0], chunk });
+            schedule.steps[pair[0]].push(Step::send(pair[1], chunk));
+            schedule.steps[pair[1]].push(Step::receive(pair[0], chunk));
         }
     }
     schedule
@@ -31,8 +31,8 @@ pub fn broadcast_tree(order: &[usize]) -> Schedule {
     let mut holders = 1;
     while holders < order.len() {
         for (&from, &to) in order[..holders].iter().zip(&order[holders..]) {
-            schedule.steps[from].push(Step::Send { to, chunk: 0 });
-            schedule.steps[to].push(Step::Receive { from, chunk: 0 });
+            schedule.steps[from].push(Step::send(to, 0));
+            schedule.steps[to].push(Step::receive(from, 0));
         }
         holders *= 2;
     }

@@ -34,7 +34,7 @@ pub(super) fn scatter(schedule: &mut Schedule, order: &[usize], chunk: impl Fn(u
         for round in 1..count {
             let sent = chunk((place + count - round) % count);
             let got = chunk((place + 2 * count - round - 1) % count);
-            schedule.steps[rank].push(Step::Send { to: next, chunk: sent });
+            schedule.steps[rank].push(Step::send(next, sent));
             schedule.steps[rank].push(Step::Reduce { from: before, chunk: got });
         }
     }
@@ -53,8 +53,8 @@ pub(super) fn gather(
         for round in 0..count - 1 {
             let sent = chunk((place + shift + count - round) % count);
             let got = chunk((place + shift + 2 * count - round - 1) % count);
-            schedule.steps[rank].push(Step::Send { to: next, chunk: sent });
-            schedule.steps[rank].push(Step::Receive { from: before, chunk: got });
+            schedule.steps[rank].push(Step::send(next, sent));
+            schedule.steps[rank].push(Step::receive(before, got));
         }
     }
 }

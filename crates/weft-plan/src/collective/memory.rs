@@ -46,25 +46,34 @@ pub fn run(
         for (rank, buffer) in buffers.iter_mut().enumerate() {
             while let Some(&step) = schedule.steps[rank].get(done[rank]) {
                 match step {
-                    Step::Send { to, chunk } => {
-                        in_flight
-                            .entry((rank, to))
-                            .or_default()
-                            .push_back(buffer[byte_range(chunk)].to_vec());
+                    Step::Send { to, chunks } => {
+                        let message = chunks.iter().flat_map(|chunk| &buffer[byte_range(chunk)]);
+                        let message: Vec<u8> = message.copied().collect();
+                        in_flight.entry((rank, to)).or_default().push_back(message);
                     }
                     Step::Copy { chunk, to } => {
                         buffer.copy_within(byte_range(chunk), byte_range(to).start)
                     }
-                    Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
+                    Step::Receive { from, .. } | Step::Reduce { from, .. } => {
                         let Some(received) =
                             in_flight.get_mut(&(from, rank)).and_then(VecDeque::pop_front)
                         else {
                             break;
                         };
-                        let into = &mut buffer[byte_range(chunk)];
                         match step {
-                            Step::Reduce { .. } => data_type.reduce(reduction, into, &received),
-                            _ => into.copy_from_slice(&received),
+                            Step::Reduce { chunk, .. } => {
+                                let into = &mut buffer[byte_range(chunk)];
+                                data_type.reduce(reduction, into, &received);
+                            }
+                            Step::Receive { chunks, .. } => {
+                                let mut rest = &received[..];
+                                for range in chunks.iter().map(byte_range) {
+                                    let (chunk, behind) = rest.split_at(range.len());
+                                    buffer[range].copy_from_slice(chunk);
+                                    rest = behind;
+                                }
+                            }
+                            Step::Send { .. } | Step::Copy { .. } => {}
                         }
                     }
                 }

@@ -12,7 +12,7 @@ pub fn reduce_chain(order: &[usize]) -> Schedule {
     let mut schedule = Schedule::new(order.len(), 1);
     for pair in order.windows(2).rev() {
         schedule.steps[pair[0]].push(Step::Reduce { from: pair[1], chunk: 0 });
-        schedule.steps[pair[1]].push(Step::Send { to: pair[0], chunk: 0 });
+        schedule.steps[pair[1]].push(Step::send(pair[0], 0));
     }
     schedule
 }
@@ -30,7 +30,7 @@ pub fn reduce_tree(order: &[usize]) -> Schedule {
         remaining /= 2;
         let senders = order.get(remaining..).unwrap_or_default();
         for (&to, &from) in order.iter().zip(senders).take(remaining) {
-            schedule.steps[from].push(Step::Send { to, chunk: 0 });
+            schedule.steps[from].push(Step::send(to, 0));
             schedule.steps[to].push(Step::Reduce { from, chunk: 0 });
         }
     }

@@ -10,8 +10,8 @@ pub fn gather_direct(ranks: usize, root: usize) -> Schedule {
     assert!(root < ranks, "root {root} of {ranks} ranks");
     let mut schedule = Schedule::new(ranks, ranks);
     for rank in (0..ranks).filter(|&rank| rank != root) {
-        schedule.steps[rank].push(Step::Send { to: root, chunk: rank });
-        schedule.steps[root].push(Step::Receive { from: rank, chunk: rank });
+        schedule.steps[rank].push(Step::send(root, rank));
+        schedule.steps[root].push(Step::receive(rank, rank));
     }
     schedule
 }
@@ -24,8 +24,8 @@ pub fn scatter_direct(ranks: usize, root: usize) -> Schedule {
     assert!(root < ranks, "root {root} of {ranks} ranks");
     let mut schedule = Schedule::new(ranks, ranks);
     for rank in (0..ranks).filter(|&rank| rank != root) {
-        schedule.steps[root].push(Step::Send { to: rank, chunk: rank });
-        schedule.steps[rank].push(Step::Receive { from: root, chunk: rank });
+        schedule.steps[root].push(Step::send(rank, rank));
+        schedule.steps[rank].push(Step::receive(root, rank));
     }
     schedule
 }
@@ -44,8 +44,8 @@ pub fn shift(order: &[usize]) -> Schedule {
             schedule.steps[rank].push(Step::Copy { chunk: 0, to: 1 });
             continue;
         }
-        schedule.steps[rank].push(Step::Send { to: next, chunk: 0 });
-        schedule.steps[next].push(Step::Receive { from: rank, chunk: 1 });
+        schedule.steps[rank].push(Step::send(next, 0));
+        schedule.steps[next].push(Step::receive(rank, 1));
     }
     schedule
 }

@@ -99,8 +99,8 @@ pub(super) struct Args {
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
-    /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), hierarchical (inside servers, then between them),
-    /// or hierarchical:RANKS with RANKS in each server
+    /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), hierarchical (inside servers, then between them;
+    /// also for all-to-alls of short chunks), or hierarchical:RANKS with RANKS in each server
     #[arg(long, default_value_t = Algorithm::default())]
     algorithm: Algorithm,
     /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`); needs Weft's device
