@@ -15,6 +15,10 @@ use crate::telemetry::PortReport;
 
 /// The sampling rate, one packet in this many (SONiC's usual rate).
 const SAMPLING_RATE: u32 = 40_000;
+/// Flows of jobs with iterations that are not at alarmed routers: one in this many is sampled.
+const WATCHED: usize = 16;
+/// The interval in which such a flow is sampled.
+const STEP: Duration = Duration::from_millis(250);
 
 impl Simulation {
     /// Reports the counters of all ports to the controller.
@@ -43,7 +47,7 @@ impl Simulation {
         });
         let moved = controller.moves().filter_map(|it| fabric.find(&it.router));
         let mut routers: BTreeSet<RouterId> = alarmed.chain(moved).collect();
-        if routers.is_empty() {
+        if routers.is_empty() && self.training.is_none() {
             return;
         }
         // Packets are also sampled at the leaves of hosts that send through an alarmed port.
@@ -59,23 +63,41 @@ impl Simulation {
         let mut is_sampled = vec![false; fabric.router_ids().count()];
         routers.iter().for_each(|router| is_sampled[router.index()] = true);
         for (number, flow) in self.flows.iter().enumerate() {
-            for pair in self.routed.of(number).windows(2) {
+            // What the flow sent in the window: in total, and in steps where jobs pause.
+            let job = self.jobs.running[flow.job as usize].id;
+            let sent = self.training.as_ref().map_or(&[][..], |it| it.sent(job));
+            let total = match &self.training {
+                None => self.rates[number] * seconds,
+                Some(_) => sent.iter().map(|it| it.pace * it.seconds).sum(),
+            };
+            for (hop, pair) in self.routed.of(number).windows(2).enumerate() {
                 let End::Router(router) = fabric.from(pair[1]) else { continue };
-                if !is_sampled[router.index()] {
+                // Flows of jobs with iterations are sampled at the leaves of their senders, one in a few.
+                let is_first = hop == 0 && self.training.is_some();
+                let is_watched = is_first && number.is_multiple_of(WATCHED);
+                if !is_sampled[router.index()] && !is_watched {
                     continue;
                 }
-                let mean = self.rates[number] * seconds / 8.0 / PACKET / f64::from(SAMPLING_RATE);
-                let packets = poisson(mean, &mut self.rng);
-                if packets > 0 {
-                    controller.handle_sample(Sample {
-                        at,
-                        link: pair[1],
-                        input: Some(pair[0]),
-                        flow: Flow::V4(flow.tuple),
-                        bytes: packets.saturating_mul(4096),
-                        packets,
-                        rate: SAMPLING_RATE,
-                    });
+                let mut count = |at, bits: f64| {
+                    let mean = bits / 8.0 / PACKET / f64::from(SAMPLING_RATE);
+                    let packets = poisson(mean, &mut self.rng);
+                    if packets > 0 {
+                        controller.handle_sample(Sample {
+                            at,
+                            link: pair[1],
+                            input: Some(pair[0]),
+                            flow: Flow::V4(flow.tuple),
+                            bytes: packets.saturating_mul(4096),
+                            packets,
+                            rate: SAMPLING_RATE,
+                        });
+                    }
+                };
+                if is_first {
+                    let steps = sent.iter().flat_map(|it| it.steps(STEP));
+                    steps.for_each(|(at, bits)| count(at, bits));
+                } else {
+                    count(at, total);
                 }
             }
         }
@@ -84,6 +106,7 @@ impl Simulation {
     /// Lets the controller act on the previous window. Returns the number of moves that it decided.
     pub(super) fn steer(&mut self) -> u64 {
         let mut now = self.now() + Duration::from_secs(2);
+        let plans = self.plans();
         let Some(controller) = &mut self.controller else { return 0 };
         let before = controller.stats().moves;
         controller.handle_timeout(now);
@@ -123,6 +146,10 @@ impl Simulation {
         }
         self.events.extend(core::iter::from_fn(|| controller.poll_event()));
         let moves = controller.stats().moves - before;
+        if self.plans() != plans && self.training.is_some() {
+            self.take_ports();
+            is_changed = true;
+        }
         if is_changed {
             self.recompute_rates();
         }

@@ -19,6 +19,8 @@ const STEP_SECONDS: f64 = 4e-6;
 /// A job: servers that work together.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
+    /// Its number: no other job of the run has it.
+    pub(super) id: u64,
     pub(super) servers: Vec<u32>,
     pub(super) is_planned: bool,
 }
@@ -27,13 +29,15 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Jobs {
     rng: Rng,
+    next_id: u64,
     pub(super) running: Vec<Job>,
 }
 
 impl Jobs {
     /// Creates as many jobs as fit into the setup's share of servers.
     pub(super) fn draw(setup: &Setup) -> Self {
-        let mut jobs = Self { rng: Seed(setup.seed).child("jobs", 0).rng(), running: Vec::new() };
+        let rng = Seed(setup.seed).child("jobs", 0).rng();
+        let mut jobs = Self { rng, next_id: 0, running: Vec::new() };
         let servers = setup.gpus / NICS;
         let free = (0..servers).collect();
         let count = u64::from(servers) * u64::from(setup.busy_percent) / 100;
@@ -81,7 +85,8 @@ impl Jobs {
             // Sorted by position, thus by block, as `weft plan ring` does.
             of_job.sort_unstable();
             let is_planned = !self.rng.chance(setup.unplanned_percent.into(), 100);
-            self.running.push(Job { servers: of_job, is_planned });
+            self.running.push(Job { id: self.next_id, servers: of_job, is_planned });
+            self.next_id += 1;
         }
     }
 }

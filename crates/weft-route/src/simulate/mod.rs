@@ -6,6 +6,7 @@
 //! every window and samples of the ports of alarmed routers.
 
 mod control;
+mod iterations;
 mod jobs;
 pub mod rates;
 mod run;
@@ -15,6 +16,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use iterations::Iterations;
 pub use run::{Outcome, Simulation, WindowRow};
 pub use setup::{Setup, SetupError};
 pub use switches::{ApplyError, Switches, install, remove};

@@ -1,5 +1,6 @@
 //! The run: windows of time, each with rates, counters, samples and the controller's actions.
 
+mod announced;
 mod outcome;
 mod replan;
 
@@ -14,7 +15,8 @@ use weft_topo::hash::FiveTuple;
 use weft_topo::{Failures, Routes, Topology};
 use weft_units::{Duration, Instant, Rng, Seed};
 
-use super::jobs::{Jobs, flows, to_f64};
+use super::iterations::Training;
+use super::jobs::{Jobs, flows, to_f64, whole};
 use super::rates::{Routed, max_min};
 use super::{Setup, SetupError, Switches, tables};
 use crate::controller::{Controller, Event};
@@ -63,6 +65,10 @@ pub struct Simulation {
     pub(super) bytes: Vec<f64>,
     /// By link, the packets marked since the start.
     pub(super) marks: Vec<f64>,
+    /// The iterations of jobs; none if they always send.
+    pub(super) training: Option<Training>,
+    /// By link, the packets marked when the present window began.
+    pub(super) marks_before: Vec<f64>,
     pub(super) controller: Option<Controller>,
     pub(super) events: Vec<Event>,
     pub(super) rng: Rng,
@@ -73,6 +79,8 @@ pub struct Simulation {
     /// By size, the sum over windows of the mean bus bandwidth in bytes per second.
     pub(super) bandwidth: Vec<f64>,
     pub(super) alarms: u64,
+    /// The sums of the durations of all iterations, and of those alone.
+    pub(super) iterated: (f64, f64),
 }
 
 impl Simulation {
@@ -112,7 +120,6 @@ impl Simulation {
             refusals: Seed(setup.seed).child("refusals", 0).rng(),
             kills: Seed(setup.seed).child("kills", 0).rng(),
             bandwidth: vec![0.0; setup.sizes.len()],
-            setup,
             topology,
             network,
             addresses,
@@ -127,11 +134,15 @@ impl Simulation {
             marking: vec![0.0; links],
             bytes: vec![0.0; links],
             marks: vec![0.0; links],
+            training: setup.iterations.map(|it| Training::new(it, setup.seed)),
+            marks_before: vec![0.0; links],
+            setup,
             controller,
             events: Vec::new(),
             window: 0,
             rows: Vec::new(),
             alarms: 0,
+            iterated: (0.0, 0.0),
         };
         simulation.start_jobs()?;
         simulation.report();
@@ -180,11 +191,12 @@ impl Simulation {
             self.start_jobs()?;
         }
         let length = self.window_length().as_secs_f64();
+        self.marks_before.clone_from(&self.marks);
         // The controller's orders at the end of the previous window take effect after `REACTION`.
         let early = REACTION.as_secs_f64().min(length);
-        self.advance_counters(early);
+        self.advance(0.0, early);
         let moves = self.steer();
-        self.advance_counters(length - early);
+        self.advance(early, length);
         self.window += 1;
         self.sample();
         self.report();
@@ -224,7 +236,7 @@ impl Simulation {
         let random = ports::random_ports(&whole, random, seed);
         let (mut planned, mut random) = (planned.into_iter(), random.into_iter());
         self.flows.clear();
-        for ((number, job), flows) in (0..).zip(&self.jobs.running).zip(of_job) {
+        for ((number, job), flows) in (0..).zip(&self.jobs.running).zip(&of_job) {
             for flow in flows {
                 let port = if job.is_planned { planned.next() } else { random.next() };
                 let from = self.topology.link(flow.first).from;
@@ -245,6 +257,11 @@ impl Simulation {
         if self.setup.replans {
             self.replan()?;
         }
+        if self.training.is_some() {
+            self.announce_jobs(&of_job);
+            let paces = self.paces_alone();
+            self.training.as_mut().expect("it is some").start(&paces);
+        }
         self.recompute_rates();
         Ok(())
     }
@@ -256,32 +273,56 @@ impl Simulation {
         let flows = self.flows.iter().map(|flow| (Start::Link(flow.first), &flow.tuple));
         fabric
             .paths(flows, |path| self.routed.push(if path.arrives() { path.links() } else { &[] }));
-        let fair = max_min(&self.routed, &self.capacity);
+        self.share_links();
+    }
+
+    /// Computes rates, loads and marks for the jobs that send now.
+    fn share_links(&mut self) {
+        let sending = self.sending();
+        let routed = sending.as_ref().unwrap_or(&self.routed);
+        let fair = max_min(routed, &self.capacity);
         self.paces = vec![f64::INFINITY; self.jobs.running.len()];
         for (flow, &rate) in self.flows.iter().zip(&fair) {
             let pace = &mut self.paces[flow.job as usize];
             *pace = pace.min(rate);
         }
         self.rates = self.flows.iter().map(|flow| self.paces[flow.job as usize]).collect();
-        self.load_links();
+        let routed = sending.unwrap_or_else(|| core::mem::take(&mut self.routed));
+        self.load_links(&routed);
+        if self.training.is_none() {
+            self.routed = routed;
+        }
     }
 
-    fn load_links(&mut self) {
+    /// Returns the links of flows whose jobs send now, and none for others; `None` if all jobs always send.
+    fn sending(&self) -> Option<Routed> {
+        let training = self.training.as_ref()?;
+        let sends = |job: &super::jobs::Job| training.sends(job.id);
+        let sends: Vec<bool> = self.jobs.running.iter().map(sends).collect();
+        let mut sending = Routed::default();
+        for (number, flow) in self.flows.iter().enumerate() {
+            let is_sent = sends[flow.job as usize];
+            sending.push(if is_sent { self.routed.of(number) } else { &[] });
+        }
+        Some(sending)
+    }
+
+    fn load_links(&mut self, routed: &Routed) {
         let mut flow_counts = vec![0u32; self.capacity.len()];
-        for flow in 0..self.routed.len() {
-            if let Some(first) = self.routed.of(flow).first() {
+        for flow in 0..routed.len() {
+            if let Some(first) = routed.of(flow).first() {
                 flow_counts[first.index()] += 1;
             }
         }
         let mut offered = vec![0.0; self.capacity.len()];
         self.load.fill(0.0);
-        for flow in 0..self.routed.len() {
-            let Some(&first) = self.routed.of(flow).first() else { continue };
+        for flow in 0..routed.len() {
+            let Some(&first) = routed.of(flow).first() else { continue };
             let share =
                 |link: LinkId| self.capacity[link.index()] / f64::from(flow_counts[link.index()]);
             // The rate at which the flow would send if only its sender's cable limited it.
             let demand = share(first);
-            for link in self.routed.of(flow) {
+            for link in routed.of(flow) {
                 offered[link.index()] += demand;
                 self.load[link.index()] += self.rates[flow];
             }
@@ -292,6 +333,30 @@ impl Simulation {
             // Sums of shares are not exact; an excess of a thousandth is not congestion.
             *marking =
                 if excess > 1e-3 { packets * MAX_MARKED_SHARE * excess.min(1.0) } else { 0.0 };
+        }
+    }
+
+    /// Lets the present window pass from one second to another, with the iterations of jobs.
+    fn advance(&mut self, mut from: f64, until: f64) {
+        while from < until {
+            let left = until - from;
+            let now = self.now() + Duration::from_nanos(whole(from * 1e9));
+            let paces: BTreeMap<u64, f64> = self
+                .jobs
+                .running
+                .iter()
+                .map(|job| job.id)
+                .zip(self.paces.iter().copied())
+                .collect();
+            let pace = |job: u64| paces[&job];
+            let Some(training) = &mut self.training else { return self.advance_counters(left) };
+            let seconds = training.until_change(pace).min(left);
+            let has_changed = training.advance(now, seconds, pace);
+            self.advance_counters(seconds);
+            if has_changed {
+                self.share_links();
+            }
+            from += seconds;
         }
     }
 

@@ -8,6 +8,7 @@ use weft_topo::build::{BuildError, FatTree, Hpn, Rail, TopologyConfig};
 use weft_topo::hash::HashAlgorithm;
 use weft_units::{BitRate, ByteCount};
 
+use super::Iterations;
 use crate::controller::ControllerConfig;
 use crate::installed::InstalledError;
 
@@ -30,11 +31,15 @@ pub struct Setup {
     /// Share of jobs whose library draws source ports at random, in percent (Astral, section 2.3, point 4); the ports
     /// of other jobs are planned for the network without failures.
     pub unplanned_percent: u32,
+    /// Number of spines of a cluster of up to 4,096 GPUs: 64 have as many cables as hosts have, fewer are oversubscribed.
+    pub spines: u32,
     /// Share of cables between switches that have failed since, in thousandths.
     pub failed_per_mille: u32,
     /// `true` if planned jobs are announced to a controller, which plans flows again whose paths the failed cables have
     /// changed.
     pub replans: bool,
+    /// The iterations of jobs, which announce themselves to the controller; none for jobs that always send.
+    pub iterations: Option<Iterations>,
     /// Number of simulated windows.
     pub windows: u64,
     /// The number of windows after which a quarter of the jobs is replaced; zero means never.
@@ -111,8 +116,10 @@ impl Setup {
             side_by_side,
             busy_percent: 100,
             unplanned_percent: 10,
+            spines: 64,
             failed_per_mille: 5,
             replans: false,
+            iterations: None,
             windows: 60,
             change_every: 20,
             hash: HashAlgorithm::Crc32,
@@ -128,7 +135,11 @@ impl Setup {
     /// half as many uplinks as hosts at each leaf.
     pub fn shape(&self) -> TopologyConfig {
         match self.gpus {
-            0..=4096 => TopologyConfig::Rail(Rail { blocks: self.gpus / 256, ..Rail::default() }),
+            0..=4096 => TopologyConfig::Rail(Rail {
+                blocks: self.gpus / 256,
+                spines: self.spines,
+                ..Rail::default()
+            }),
             4097..=16_384 => {
                 TopologyConfig::Hpn(Hpn { segments: self.gpus / 1024, rails: 8, ..Hpn::default() })
             }
@@ -151,6 +162,8 @@ impl Setup {
         if !matches!(collective, Collective::AllReduce | Collective::AllToAll) {
             return Err(SetupError::Collective { collective });
         }
+        let Iterations { shortest, longest, busy_percent: busy } =
+            self.iterations.unwrap_or(Iterations::DEFAULT);
         let ranges = [
             (
                 "servers of a job",
@@ -166,9 +179,17 @@ impl Setup {
             ),
             ("busy servers", self.busy_percent.into(), 1..=100, "1 to 100 percent"),
             ("unplanned jobs", self.unplanned_percent.into(), 0..=100, "0 to 100 percent"),
+            ("spines", self.spines.into(), 1..=64, "1 to 64"),
             ("failed cables", self.failed_per_mille.into(), 0..=200, "0 to 200 in a thousand"),
             ("refused changes", self.refused_percent.into(), 0..=100, "0 to 100 percent"),
             ("kills", self.killed_percent.into(), 0..=90, "0 to 90 percent"),
+            ("busy part of an iteration", busy.into(), 1..=99, "1 to 99 percent"),
+            (
+                "shortest iteration",
+                shortest.as_nanos(),
+                1_000_000..=longest.as_nanos(),
+                "1 ms to the longest",
+            ),
             ("windows", self.windows, 1..=100_000, "1 to 100000"),
             ("sizes", self.sizes.len() as u64, 1..=64, "1 to 64 of them"),
         ];

@@ -8,9 +8,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use weft_report::{Cell, Column, Table};
 use weft_route::ControllerConfig;
-use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
+use weft_route::simulate::{Collective, Iterations, Outcome, Setup, Simulation};
 use weft_topo::hash::HashAlgorithm;
-use weft_units::ByteCount;
+use weft_units::{ByteCount, Duration};
 
 use crate::progress::counting;
 use weft_report::terminal::{Output, render};
@@ -21,6 +21,7 @@ Examples:
   weft route simulate                                   4,096 GPUs, all-reduce, with the controller and without
   weft route simulate --gpus 16384 --collective all-to-all --busy 50
   weft route simulate --gpus 131072 --windows 12 --change-every 0
+  weft route simulate --gpus 1024 --spines 32 --job-servers 8 --side-by-side 1 --iteration 12s --sending 40
   weft route simulate --controller on --json | jq '.on.windows[] | {marks, moves}'
 
 Flows share links max-min fairly; jobs begin and end, cables are down, and some jobs' source ports are not \
@@ -53,6 +54,15 @@ pub(super) struct Simulate {
     /// Cables between switches that are down, in thousandths
     #[arg(long)]
     failed: Option<u32>,
+    /// Spines of up to 4,096 GPUs; fewer than 64 are oversubscribed
+    #[arg(long)]
+    spines: Option<u32>,
+    /// Length of an iteration, or of the shortest and the longest: jobs compute, then send. They announce themselves to the controller, which reserves links for their bursts
+    #[arg(long, value_name = "FROM..TO", value_parser = iterations)]
+    iteration: Option<(Duration, Duration)>,
+    /// Share of an iteration in which a job sends, in percent
+    #[arg(long, default_value_t = 50, requires = "iteration")]
+    sending: u32,
     /// Plan the flows of planned jobs again whose paths the failed cables have changed, as a controller does for announced jobs
     #[arg(long)]
     replan: bool,
@@ -68,6 +78,12 @@ pub(super) struct Simulate {
     /// The seed that selects one of the equally likely clusters
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Parses the length of iterations, such as 12s or 10s..14s.
+fn iterations(text: &str) -> Result<(Duration, Duration)> {
+    let (shortest, longest) = text.split_once("..").unwrap_or((text, text));
+    Ok((shortest.parse()?, longest.parse()?))
 }
 
 /// Returns the parser of the collectives that are simulated.
@@ -126,6 +142,12 @@ fn setup(arguments: &Simulate) -> Result<Setup> {
     set(&mut setup.busy_percent, arguments.busy);
     set(&mut setup.unplanned_percent, arguments.unplanned);
     set(&mut setup.failed_per_mille, arguments.failed);
+    set(&mut setup.spines, arguments.spines);
+    setup.iterations = arguments.iteration.map(|(shortest, longest)| Iterations {
+        shortest,
+        longest,
+        busy_percent: arguments.sending,
+    });
     setup.replans = arguments.replan;
     setup.windows = arguments.windows.unwrap_or(setup.windows);
     setup.change_every = arguments.change_every.unwrap_or(setup.change_every);
@@ -180,6 +202,10 @@ fn text(off: Option<&Outcome>, on: Option<&Outcome>) -> String {
     row("jobs' slowest flows, last window".into(), &gigabits, &|it| {
         it.windows.last().map_or(0.0, |window| window.pace)
     });
+    if on.or(off).is_some_and(|outcome| outcome.slowdown > 0.0) {
+        let times = |it: f64| format!("{it:.3}");
+        row("iterations, 1 is alone".into(), &times, &|it| it.slowdown);
+    }
     let whole = |it: f64| format!("{it:.0}");
     row("alarms, once a minute".into(), &whole, &|it| it.alarms as f64);
     row("seconds of congested ports".into(), &whole, &|it| it.congested_seconds as f64);

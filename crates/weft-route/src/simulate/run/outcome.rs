@@ -10,6 +10,7 @@ use super::Simulation;
 use crate::controller::Stats;
 use crate::fabric::{End, LinkId};
 use crate::simulate::Setup;
+use crate::simulate::iterations::Training;
 use crate::simulate::jobs::{Job, bus_bandwidth, is_all_to_all, seconds, to_f64, whole};
 
 /// The results of one window.
@@ -23,8 +24,10 @@ pub struct WindowRow {
     pub moves: u64,
     /// The load of the busiest link between switches, in percent of its capacity.
     pub busiest_percent: u64,
-    /// The mean over jobs of the rate of their slowest flow, in bits per second.
+    /// The mean over jobs of the rate of their slowest flow while they send, in bits per second.
     pub pace: f64,
+    /// The duration of the iterations that ended, as a multiple of their duration alone on the network; 0 if none ended.
+    pub slowdown: f64,
 }
 
 /// The results of a run.
@@ -42,6 +45,8 @@ pub struct Outcome {
     pub alarms: u64,
     /// Mean bus bandwidth of a GPU over jobs and time, by size, in bytes per second.
     pub bandwidth: Vec<(u64, f64)>,
+    /// The duration of all iterations, as a multiple of their duration alone on the network; 0 without iterations.
+    pub slowdown: f64,
     /// The event counts of the controller; zero without a controller.
     pub stats: Stats,
 }
@@ -51,8 +56,8 @@ impl Simulation {
     pub(super) fn record_window(&mut self, moves: u64) {
         let length = self.window_length().as_secs_f64();
         let threshold = self.setup.controller.as_ref().map_or(500, |config| config.alarm.marks);
-        let above = |marking: &&f64| whole(**marking * length) > threshold;
-        let congested = self.marking.iter().filter(above).count() as u64;
+        let marks = self.window_marks(length);
+        let congested = marks.iter().filter(|marks| whole(**marks) > threshold).count() as u64;
         let minute = (60.0 / length).max(1.0);
         // A port above the threshold for three windows has a medium alarm, which is reported once per minute.
         self.alarms += if self.window.is_multiple_of(whole(minute).max(1)) { congested } else { 0 };
@@ -63,21 +68,40 @@ impl Simulation {
         let full =
             |link: LinkId| whole(100.0 * self.load[link.index()] / self.capacity[link.index()]);
         let busiest_percent = fabric.link_ids().filter(between).map(full).max().unwrap_or(0);
-        let jobs = to_f64(self.paces.len() as u64);
+        // Jobs that sent nothing have no pace.
+        let paces: Vec<Option<f64>> = match &self.training {
+            None => self.paces.iter().copied().map(Some).collect(),
+            Some(it) => self.jobs.running.iter().map(|job| it.mean_pace(job.id)).collect(),
+        };
+        let ended = self.training.as_mut().map_or((0.0, 0.0), Training::end_window);
+        self.iterated = (self.iterated.0 + ended.0, self.iterated.1 + ended.1);
+        let jobs = to_f64(paces.iter().flatten().count().max(1) as u64);
         self.rows.push(WindowRow {
-            marks: whole(self.marking.iter().sum::<f64>() * length),
+            marks: whole(marks.iter().sum()),
             congested,
             moves,
             busiest_percent,
-            pace: self.paces.iter().sum::<f64>() / jobs,
+            pace: paces.iter().flatten().sum::<f64>() / jobs,
+            slowdown: ratio(ended),
         });
-        let mut flows_of_job = vec![0usize; self.paces.len()];
+        let mut flows_of_job = vec![0usize; paces.len()];
         self.flows.iter().for_each(|flow| flows_of_job[flow.job as usize] += 1);
         for (size, sum) in self.setup.sizes.iter().zip(&mut self.bandwidth) {
             let of_job = |(number, job): (usize, &Job)| {
-                bandwidth_of(&self.setup, job, flows_of_job[number], self.paces[number], *size)
+                let pace = paces[number]?;
+                Some(bandwidth_of(&self.setup, job, flows_of_job[number], pace, *size))
             };
-            *sum += self.jobs.running.iter().enumerate().map(of_job).sum::<f64>() / jobs;
+            *sum += self.jobs.running.iter().enumerate().filter_map(of_job).sum::<f64>() / jobs;
+        }
+    }
+
+    /// Returns the packets that each link has marked in the current window of this length, in seconds.
+    fn window_marks(&self, length: f64) -> Vec<f64> {
+        match self.training {
+            None => self.marking.iter().map(|marking| marking * length).collect(),
+            Some(_) => {
+                self.marks.iter().zip(&self.marks_before).map(|(now, it)| now - it).collect()
+            }
         }
     }
 
@@ -93,9 +117,15 @@ impl Simulation {
             alarms: self.alarms,
             bandwidth: sizes.zip(self.bandwidth.iter().map(|sum| sum / windows)).collect(),
             stats: self.controller.as_ref().map(|it| *it.stats()).unwrap_or_default(),
+            slowdown: ratio(self.iterated),
             windows: self.rows.clone(),
         }
     }
+}
+
+/// Returns the quotient of a duration and that alone on the network; 0 for nothing.
+fn ratio((duration, alone): (f64, f64)) -> f64 {
+    if alone > 0.0 { duration / alone } else { 0.0 }
 }
 
 fn bandwidth_of(setup: &Setup, job: &Job, flows: usize, pace: f64, size: ByteCount) -> f64 {
