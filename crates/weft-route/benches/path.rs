@@ -110,6 +110,7 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
             flow: Flow::V4(FiveTuple { src_port: 0xc000 + number, ..one }),
             start: Start::Link(first),
             rate: 100_000_000,
+            peak: 100_000_000,
             error_percent: 6,
             windows: 6,
         })

@@ -5,6 +5,7 @@
 //!
 //! * [`Telemetry`] splits port reports into windows, [`Alarms`] detects congested ports, [`Suspects`] ranks the flows
 //!   that cross them, and [`decide`] finds other next hops for those flows.
+//! * [`Bursts`] are those of a job that sends once per iteration; links are reserved for the coming ones.
 //! * [`Probes`] finds links that lose or delay packets from probes between hosts.
 //! * [`Controller`] combines them: it decides moves, verifies that each move helps, and undoes those that do not.
 //! * [`simulate`] runs the controller on whole clusters of simulated switches.
@@ -35,6 +36,7 @@
 extern crate alloc;
 
 mod alarm;
+mod bursts;
 mod controller;
 pub mod fabric;
 mod flow;
@@ -50,6 +52,7 @@ mod suspects;
 mod telemetry;
 
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
+pub use bursts::{Bursts, ReservationRules};
 pub use controller::{
     Action, Announced, Carried, Controller, ControllerConfig, Event, EventKind, Job, JobError,
     JobFlow, Move, Pair, PortSearch, Stage, State, StateError, Stats,

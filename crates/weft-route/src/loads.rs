@@ -8,6 +8,11 @@ use crate::fabric::{Fabric, LinkId};
 pub trait Loads {
     /// Returns the load of a link in bits per second; `None` if no report covers it.
     fn load(&self, link: LinkId) -> Option<u64>;
+
+    /// Returns the load in bits per second that is reserved on a link for the time in which moved flows are sent.
+    fn reserved(&self, _link: LinkId) -> u64 {
+        0
+    }
 }
 
 impl Loads for BTreeMap<LinkId, u64> {

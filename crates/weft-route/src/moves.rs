@@ -299,8 +299,8 @@ struct Moved<'a> {
     losses: &'a BTreeMap<LinkId, u64>,
 }
 
-/// Follows all flows through a candidate. Returns `None` if a flow would not arrive or the load of a link that gains
-/// is not known.
+/// Follows all flows through a candidate. Returns `None` if a flow would not arrive, the load of a link that gains is not
+/// known, or the flows' bursts and those that are reserved would overload it.
 fn follow<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
@@ -311,12 +311,17 @@ fn follow<L: Loads + ?Sized>(
     let Moved { router, flows, losses } = *moved;
     let mut changes = negated(losses.iter().map(|(&link, &rate)| (link, rate)));
     let choose = fabric.chooser(router, &members)?;
-    let (mut rates, mut arrive) = (flows.iter().map(|flow| flow.rate), true);
+    let (mut moved, mut arrive) = (flows.iter(), true);
+    // By link, the load that comes while the flows are sent.
+    let mut peaks: BTreeMap<LinkId, u64> = BTreeMap::new();
     let starts = flows.iter().map(|it| (Start::Link(choose.link(fabric, &it.flow)), &it.flow));
     fabric.paths(starts, |new| {
-        let rate = rates.next().and_then(|rate| i64::try_from(rate).ok()).unwrap_or(i64::MAX);
+        let flow = moved.next().expect("a path a flow");
+        let rate = i64::try_from(flow.rate).unwrap_or(i64::MAX);
         arrive &= new.arrives();
         for &link in new.links() {
+            let peak = peaks.entry(link).or_default();
+            *peak = peak.saturating_add(flow.peak);
             let change = changes.entry(link).or_default();
             *change = change.saturating_add(rate);
         }
@@ -326,6 +331,15 @@ fn follow<L: Loads + ?Sized>(
         return None;
     }
     changes.retain(|_, change| *change != 0);
+    let coincides = |(link, change): (&LinkId, &i64)| {
+        let reserved = loads.reserved(*link);
+        let sum = reserved.saturating_add(peaks.get(link).copied().unwrap_or(0));
+        *change > 0 && reserved > 0 && sum > fabric.rate(*link).as_bps()
+    };
+    if changes.iter().any(coincides) {
+        refused.coinciding += 1;
+        return None;
+    }
     let (mut worst, mut relief) = ((0, LinkId(0)), 0);
     for (&link, &change) in &changes {
         let Some(load) = loads.load(link) else {
@@ -361,6 +375,7 @@ struct Refusals {
     broken: usize,
     unknown: usize,
     in_change: usize,
+    coinciding: usize,
 }
 
 impl Refusals {
@@ -387,6 +402,7 @@ impl Refusals {
             (self.unknown, "cross links of unknown load"),
             (self.barred, "were tried recently"),
             (self.in_change, "lead through routers whose routes to it are being changed"),
+            (self.coinciding, "cross links that are reserved for bursts at the same time"),
         ] {
             if count > 0 {
                 words.push_str(&format!("; {count} sets of next hops {why}"));
@@ -440,20 +456,42 @@ mod tests {
 
     /// Decides for a flow of 30 Gb/s on the first of two uplinks of 100 Gb/s, which carry `s0` and `s1` Gb/s.
     fn decided(s0: u64, s1: u64) -> Result<u32, String> {
+        decided_beside(s0, s1, RATE, 0)
+    }
+
+    /// The rate of the flow in bits per second.
+    const RATE: u64 = 30_000_000_000;
+
+    /// Loads with the same load reserved on all links while the moved flow is sent.
+    struct Reserving(Vec<u64>, u64);
+
+    impl Loads for Reserving {
+        fn load(&self, link: LinkId) -> Option<u64> {
+            self.0[..].load(link)
+        }
+
+        fn reserved(&self, _link: LinkId) -> u64 {
+            self.1
+        }
+    }
+
+    /// Decides as `decided`, for a flow that is sent at `peak` bits per second in bursts, while `reserved` Gb/s are reserved.
+    fn decided_beside(s0: u64, s1: u64, peak: u64, reserved: u64) -> Result<u32, String> {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let uplink = |port| fabric.link_of_port(RouterId(0), port).unwrap();
         let flow = |port: u16| -> Flow { format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
         let over_s0 = |flow: &Flow| fabric.path(flow).links()[1] == uplink("s0");
         let flow = (49_152..).map(flow).find(over_s0).unwrap();
         let start = Start::Link(fabric.path(&flow).links()[0]);
-        let suspect = Suspect { flow, start, rate: 30_000_000_000, error_percent: 5, windows: 6 };
+        let suspect = Suspect { flow, start, rate: RATE, peak, error_percent: 5, windows: 6 };
         let mut loads = alloc::vec![0; fabric.links()];
         loads[uplink("s0").index()] = s0 * 1_000_000_000;
         loads[uplink("s1").index()] = s1 * 1_000_000_000;
         let (from, flows, in_change) = (uplink("s0"), &[suspect], &BTreeSet::new());
         let query = MoveQuery { router: RouterId(0), from, flows, in_change };
         let rules = MoveRules::default();
-        let found = decide(&fabric, &loads[..], &query, |_, _, _| false, &rules);
+        let loads = Reserving(loads, reserved * 1_000_000_000);
+        let found = decide(&fabric, &loads, &query, |_, _, _| false, &rules);
         found.map(|decision| decision.after).map_err(|none| alloc::format!("{none}"))
     }
 
@@ -469,5 +507,13 @@ mod tests {
             let full = "would fill a link beyond the limit";
             assert!(why.contains(full) || why.contains(margin), "{s0} {s1}: {why}");
         }
+    }
+
+    #[test]
+    fn a_flow_that_is_sent_in_bursts_does_not_move_to_bursts_that_coincide() {
+        // 30 Gb/s on average are 60 Gb/s in bursts, beside which a link of 100 Gb/s has room for 40.
+        assert_eq!(decided_beside(90, 40, 2 * RATE, 40), Ok(700));
+        let why = decided_beside(90, 40, 2 * RATE, 41).unwrap_err();
+        assert!(why.contains("reserved for bursts at the same time"), "{why}");
     }
 }

@@ -67,6 +67,8 @@ pub struct Suspect {
     pub start: Start,
     /// Bits per second, the mean over the windows since the flow was first sampled.
     pub rate: u64,
+    /// Bits per second while the flow is sent: more than its mean if its job sends in known bursts.
+    pub peak: u64,
     /// Maximum error of the rate, in percent.
     pub error_percent: u32,
     /// Number of windows in which the flow was sampled.
@@ -190,7 +192,14 @@ impl Suspects {
             let bits = u128::from(bytes) * 8_000_000_000;
             let rate = u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX);
             let error_percent = error_percent(packets);
-            (windows > 0).then_some(Suspect { flow, start, rate, error_percent, windows })
+            (windows > 0).then_some(Suspect {
+                flow,
+                start,
+                rate,
+                peak: rate,
+                error_percent,
+                windows,
+            })
         })
     }
 

@@ -64,9 +64,9 @@ pub use apply::{Change, PROTOCOL, Plan, Refusal};
 pub use collect::{CollectedItem, Collector, CollectorCounters, MarksSource};
 pub use config::SteerConfig;
 pub use daemon::{
-    Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, PortsRequest,
-    ProbeAlarmView, ProbesView, ReadInventory, RefusedView, RequestError, SenderPort, SenderPorts,
-    View,
+    Announcement, BurstsView, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob,
+    PortsRequest, ProbeAlarmView, ProbesView, ReadInventory, RefusedView, RequestError, SenderPort,
+    SenderPorts, View,
 };
 pub use error::{ConfigError, InventoryError, SteerError};
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};

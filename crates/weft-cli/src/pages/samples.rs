@@ -100,7 +100,7 @@ pub(super) fn view() -> View {
         "votes": 0, "others": [], "avoided": true,
     });
     let link = json!({
-        "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "marks": 0, "marks_from": "samples", "up": true, "alarm": null,
+        "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "reserved": 0, "marks": 0, "marks_from": "samples", "up": true, "alarm": null,
         "probes": [suspected],
     });
     let step = json!({
@@ -109,6 +109,7 @@ pub(super) fn view() -> View {
     });
     let job = json!({
         "name": "", "flows": 0, "announced": 0, "begun": true, "version": 1, "rate": 0, "fullest_per_mille": 0,
+        "bursts": { "period_ns": 1, "length_ns": 1, "jitter_ns": 0, "next": 0 },
     });
     View {
         links: read(json!([link])),

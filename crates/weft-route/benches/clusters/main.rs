@@ -3,6 +3,7 @@
 //! `cargo bench -p weft-route --bench clusters -- [row numbers …]`; `weft route simulate` runs the same with other
 //! settings.
 
+mod iterations;
 mod measure;
 
 use std::time::Instant as Clock;
@@ -54,6 +55,12 @@ fn main() {
             let whole = Setup { unplanned_percent: 0, failed_per_mille: 0, ..setup };
             let planned = run(Setup { controller: None, ..whole });
             bound(&off, &planned);
+        }
+    }
+    let first = rows().len();
+    for (number, setup) in (first..).zip(iterations::rows()) {
+        if requested.is_empty() || requested.contains(&number) {
+            iterations::compare(number, &setup);
         }
     }
 }

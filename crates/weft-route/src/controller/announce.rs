@@ -120,7 +120,7 @@ impl Controller {
         }
         let index = self.telemetry.index(now);
         self.watch_jobs(index, now);
-        let mut loads = self.loads_without(name, index);
+        let mut loads = self.loads_without(name, now);
         let Choice { flows, fault } = self.choose(pairs, search, seed, &mut loads)?;
         let flows: Vec<JobFlow> = match fault {
             Some(fault) => return Err(fault),
@@ -145,13 +145,21 @@ impl Controller {
     fn keep_job(&mut self, name: &str, mut flows: Vec<(JobFlow, u64)>, fullest: u32, now: Instant) {
         flows.sort_unstable_by_key(|(it, _)| it.flow);
         let (flows, routes) = flows.into_iter().unzip();
-        // A job that is planned again while it runs stays a running job.
-        let before = self.jobs.get(name);
-        let (begun, version) = before.map_or((false, 0), |job| (job.begun, job.version));
-        let (announced, seen) = (now.as_nanos(), Some(self.telemetry.index(now)));
-        let (version, lease, renewed) = (version.saturating_add(1), None, Some(now.as_nanos()));
-        let job = Job { announced, begun, fullest, version, lease, flows, routes, renewed, seen };
+        // A job that is planned again while it runs stays a running job, with its traffic.
+        let before = self.jobs.remove(name).unwrap_or_else(|| Job { version: 0, ..Job::empty() });
+        let job = Job {
+            announced: now.as_nanos(),
+            fullest,
+            version: before.version.saturating_add(1),
+            lease: None,
+            flows,
+            routes,
+            renewed: Some(now.as_nanos()),
+            seen: Some(self.telemetry.index(now)),
+            ..before
+        };
         self.jobs.insert(name.to_owned(), job);
+        self.reservations.release(name);
     }
 
     /// Chooses a port for each flow and adds the flow to the loads.
@@ -218,7 +226,7 @@ impl Controller {
 
     /// Returns the utilisation of the fullest link of a path that arrives with `rate` more, and the sum over its links. Links that are
     /// the same for every port do not count. A path over an avoided link costs more than any other.
-    fn cost(&self, path: &Path, rate: u64, loads: &[u64]) -> (u32, u32) {
+    pub(super) fn cost(&self, path: &Path, rate: u64, loads: &[u64]) -> (u32, u32) {
         const AVOIDED: u32 = 1 << 30;
         let links = self.links_by_port(path).iter();
         let full = links
@@ -230,17 +238,25 @@ impl Controller {
     }
 
     /// Returns the load to expect on each link without the job `name`, in bits per second: at least the measured load
-    /// plus that of jobs that have not begun, and at least the sum of all jobs, because a job may pause.
-    fn loads_without(&self, name: &str, index: u64) -> Vec<u64> {
-        let mut carried = self.carried_loads(index);
-        let before = self.jobs.get(name).filter(|job| job.begun);
+    /// plus that of jobs that have not begun, and at least the sum of all jobs, because a job may pause. Of jobs with
+    /// reservations, the bursts that coincide count.
+    pub(super) fn loads_without(&self, name: &str, now: Instant) -> Vec<u64> {
+        let mut carried = self.carried_loads(self.telemetry.index(now));
+        let is_reserved = |name: &str| self.reservations.bursts(name).is_some();
+        let before = self.jobs.get(name).filter(|job| job.begun && !is_reserved(name));
         before.into_iter().for_each(|job| {
             self.each_link(job, |link, rate| {
                 carried[link.index()] = carried[link.index()].saturating_sub(rate);
             });
         });
         let mut promised = vec![0u64; carried.len()];
-        for (_, job) in self.jobs.iter().filter(|(other, _)| *other != name) {
+        let coming = self.coming(Some(name), now);
+        for link in coming.links() {
+            carried[link.index()] = coming.expected(link, carried[link.index()]);
+            promised[link.index()] = coming.peak(link);
+        }
+        let steady = |other: &str| other != name && !is_reserved(other);
+        for (_, job) in self.jobs.iter().filter(|(other, _)| steady(other)) {
             self.each_link(job, |link, rate| {
                 let promise = &mut promised[link.index()];
                 *promise = promise.saturating_add(rate);
@@ -269,7 +285,7 @@ impl Controller {
     }
 
     /// Calls `each` for every link of every flow of a job on its present path, with the flow's rate.
-    fn each_link(&self, job: &Job, mut each: impl FnMut(LinkId, u64)) {
+    pub(super) fn each_link(&self, job: &Job, mut each: impl FnMut(LinkId, u64)) {
         self.each_path(&job.flows, |flow, path| {
             let rate = job.flows[flow].rate.as_bps();
             path.links().iter().for_each(|&link| each(link, rate));

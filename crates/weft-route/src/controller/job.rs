@@ -10,7 +10,9 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, Duration, Instant};
 
+use super::reserve::Reservations;
 use super::{Controller, EventKind, Subject};
+use crate::bursts::{Bursts, Traffic};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::path::Start;
@@ -48,6 +50,9 @@ pub struct Job {
     pub lease: Option<Duration>,
     /// Its flows, in order of their five-tuples.
     pub flows: Vec<JobFlow>,
+    /// The bursts found in its traffic; none if it is not periodic, or not known for long enough.
+    #[serde(skip)]
+    pub bursts: Option<Bursts>,
     /// By flow, a number of the path on which its port was planned (`replan.rs`); none since a restart.
     #[serde(skip)]
     pub(super) routes: Vec<u64>,
@@ -57,6 +62,12 @@ pub struct Job {
     /// The last window in which the job was sampled; none since a restart.
     #[serde(skip)]
     pub(super) seen: Option<u64>,
+    /// Its sampled traffic; none since a restart.
+    #[serde(skip)]
+    pub(super) traffic: Traffic,
+    /// The time in nanoseconds from which flows may be planned again because of coinciding bursts.
+    #[serde(skip)]
+    pub(super) separate_from: u64,
 }
 
 /// A job's flow with its assigned port.
@@ -139,9 +150,20 @@ fn list(names: &[String]) -> String {
 impl Job {
     /// Returns a job without flows.
     pub(crate) fn empty() -> Self {
-        let (announced, begun, fullest, version, lease) = (0, false, 0, 1, None);
-        let (flows, routes) = (Vec::new(), Vec::new());
-        Self { announced, begun, fullest, version, lease, flows, routes, renewed: None, seen: None }
+        Self {
+            announced: 0,
+            begun: false,
+            fullest: 0,
+            version: 1,
+            lease: None,
+            flows: Vec::new(),
+            bursts: None,
+            routes: Vec::new(),
+            renewed: None,
+            seen: None,
+            traffic: Traffic::default(),
+            separate_from: 0,
+        }
     }
 
     /// Returns a number that no other plan of a job of this name has, also of one announced after a restart.
@@ -172,6 +194,7 @@ impl Controller {
     /// Returns [`JobError::Unknown`].
     pub fn withdraw(&mut self, name: &str, now: Instant) -> Result<usize, JobError> {
         let job = self.jobs.remove(name).ok_or_else(|| self.unknown(name))?;
+        self.reservations.release(name);
         let count = job.flows.len();
         let text = format!("{name} withdrawn, {count} flows");
         self.emit(EventKind::Job, Subject::default(), text, now);
@@ -224,6 +247,7 @@ impl Controller {
             .collect();
         for name in over {
             let job = self.jobs.remove(&name).expect("its name was found");
+            self.reservations.release(&name);
             let (count, lease) = (job.flows.len(), job.lease.unwrap_or_default());
             let text = format!("{name} ended, {count} flows: it was not renewed for {lease}");
             self.emit(EventKind::Job, Subject::default(), text, now);
@@ -244,6 +268,7 @@ impl Controller {
             return Err(JobError::Damaged("a job's flows are out of order"));
         }
         self.jobs = jobs;
+        self.reservations = Reservations::default();
         self.are_jobs_stale = true;
         Ok(())
     }
@@ -264,6 +289,7 @@ impl Controller {
             if is_gone {
                 let text =
                     format!("{name} forgotten: nothing of it was sampled for {span} windows");
+                self.reservations.release(name);
                 self.emit(EventKind::Job, Subject::default(), text, now);
             }
             !is_gone

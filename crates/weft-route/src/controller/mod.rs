@@ -27,6 +27,7 @@ mod job;
 mod moved;
 mod probed;
 mod replan;
+mod reserve;
 mod rounds;
 mod state;
 mod tables;
@@ -46,11 +47,13 @@ pub use announce::{Announced, PortSearch};
 pub use job::{Job, JobError, JobFlow, Pair};
 use moved::{Barred, Episode};
 pub use moved::{Carried, Move, Stage};
+use reserve::{Coming, Reservations};
 use serde::{Deserialize, Serialize};
 pub use state::{State, StateError};
 use weft_units::{Duration, Instant};
 
 use crate::alarm::{Alarm, AlarmRules, Alarms, Change};
+use crate::bursts::ReservationRules;
 use crate::fabric::{Fabric, LinkId};
 use crate::installed::Prefix;
 use crate::loads::Loads;
@@ -71,6 +74,8 @@ pub struct ControllerConfig {
     pub moves: MoveRules,
     /// The rules of probes between hosts.
     pub probes: ProbeRules,
+    /// The rules by which links are reserved for coming bursts.
+    pub reservations: ReservationRules,
     /// Maximum number of rounds of moves for one alarm of one port. Most alarms end after one or two; a port with
     /// dozens of small flows needs more.
     pub rounds: u32,
@@ -97,6 +102,7 @@ impl Default for ControllerConfig {
             suspects: SuspectRules::default(),
             moves: MoveRules::default(),
             probes: ProbeRules::default(),
+            reservations: ReservationRules::default(),
             rounds: 10,
             per_round: 4,
             grace: Duration::from_secs(2),
@@ -130,6 +136,10 @@ pub struct Controller {
     barred: Vec<Barred>,
     /// The announced jobs, by name.
     jobs: BTreeMap<String, Job>,
+    /// The names of the jobs whose traffic is recorded.
+    recorded: Vec<String>,
+    /// What links are reserved for.
+    reservations: Reservations,
     /// `true` if tables or avoided links have changed since the paths of jobs were compared with their plans.
     are_jobs_stale: bool,
     /// The rounds of alarmed ports.
@@ -150,7 +160,11 @@ impl Controller {
     /// Creates a controller of a fabric. It changes nothing before it is given a lease.
     pub fn new(config: ControllerConfig, fabric: Fabric) -> Self {
         let window = config.alarm.window.max(Duration::from_nanos(1));
-        let config = ControllerConfig { alarm: AlarmRules { window, ..config.alarm }, ..config };
+        let config = ControllerConfig {
+            alarm: AlarmRules { window, ..config.alarm },
+            reservations: config.reservations.limited(),
+            ..config
+        };
         Self {
             telemetry: Telemetry::new(window, WINDOWS_KEPT),
             alarms: Alarms::new(config.alarm.clone()),
@@ -165,6 +179,8 @@ impl Controller {
             next_id: 1,
             barred: Vec::new(),
             jobs: BTreeMap::new(),
+            recorded: Vec::new(),
+            reservations: Reservations::default(),
             are_jobs_stale: false,
             episodes: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -234,8 +250,9 @@ impl Controller {
 
     /// Processes sampled packets.
     pub fn handle_sample(&mut self, sample: Sample) {
-        if let Err(doubt) = self.suspects.record(sample, &self.fabric) {
-            self.doubt(sample.link, doubt, sample.at);
+        match self.suspects.record(sample, &self.fabric) {
+            Ok(()) => self.record_traffic(&sample),
+            Err(doubt) => self.doubt(sample.link, doubt, sample.at),
         }
     }
 
@@ -322,6 +339,10 @@ impl Controller {
             self.withdraw_idle(index, now);
         }
         self.watch_jobs(index, now);
+        self.reserve(index, now);
+        if self.epoch.is_some() {
+            self.separate_bursts(now);
+        }
         self.plan_rounds(index, now);
         self.suspects.expire(index);
         self.doubted.clear();
@@ -411,6 +432,8 @@ struct Estimate<'a> {
     telemetry: &'a Telemetry,
     index: u64,
     expected: &'a BTreeMap<LinkId, i64>,
+    /// The reservations for the time in which the moved flows are sent; `None` if that is not known.
+    coming: Option<Coming<'a>>,
 }
 
 impl Loads for Estimate<'_> {
@@ -418,5 +441,9 @@ impl Loads for Estimate<'_> {
         let measured = self.telemetry.window(link, self.index)?.rate();
         let expected = self.expected.get(&link).copied().unwrap_or(0);
         Some(measured.saturating_add_signed(expected))
+    }
+
+    fn reserved(&self, link: LinkId) -> u64 {
+        self.coming.map_or(0, |coming| coming.peak(link))
     }
 }

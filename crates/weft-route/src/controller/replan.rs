@@ -48,19 +48,31 @@ impl Controller {
         }
         let mut loads = self.loads_of_kept(&moved, self.telemetry.index(now));
         for name in changed {
-            self.replan_job(name, &moved[name], &mut loads, now);
+            let moved = &moved[name];
+            let why = format!("the paths of {} flows have changed or lose packets", moved.len());
+            if let Some(text) = self.replan_job(name, moved, &why, &mut loads)
+                && !moved.is_empty()
+            {
+                self.emit(EventKind::Job, Subject::default(), text, now);
+            }
         }
     }
 
-    fn replan_job(&mut self, name: &str, moved: &[usize], loads: &mut [u64], now: Instant) {
+    /// Plans flows of a job again, given the loads without them; `why` is the reason in words. Returns what it did in words;
+    /// `None` if it could not.
+    pub(super) fn replan_job(
+        &mut self,
+        name: &str,
+        moved: &[usize],
+        why: &str,
+        loads: &mut [u64],
+    ) -> Option<String> {
         let job = &self.jobs[name];
         let pairs: Vec<Pair> = moved.iter().map(|&flow| self.pair(&job.flows[flow])).collect();
         let search = PortSearch::of(entropy(&job.flows), pairs.len());
         // The flows were planned before, so that none of them is invalid.
-        let Ok(Choice { flows: chosen, .. }) = self.choose(&pairs, search, Seed(job.plan()), loads)
-        else {
-            return;
-        };
+        let Choice { flows: chosen, .. } =
+            self.choose(&pairs, search, Seed(job.plan()), loads).ok()?;
         let mut flows = job.flows.clone();
         let (mut changed, mut lost) = (0, 0);
         for (&place, chosen) in moved.iter().zip(chosen) {
@@ -75,19 +87,16 @@ impl Controller {
         flows.sort_unstable_by_key(|it| it.flow);
         let (routes, (fullest, link)) = self.routes(&flows, loads);
         let text = format!(
-            "{name}: the paths of {} flows have changed or lose packets; {changed} get other ports, {lost} have no way; {} is then \
-             {fullest} per mille full",
-            moved.len(),
+            "{name}: {why}; {changed} get other ports, {lost} have no way; {} is then {fullest} per mille full",
             self.fabric.name(link)
         );
         let job = self.jobs.get_mut(name).expect("its name was found");
         (job.flows, job.routes, job.fullest) = (flows, routes, fullest);
         if changed > 0 {
             job.version = job.version.saturating_add(1);
+            self.reservations.release(name);
         }
-        if !moved.is_empty() {
-            self.emit(EventKind::Job, Subject::default(), text, now);
-        }
+        Some(text)
     }
 
     /// Returns the load to expect on each link without the moved flows: the measured load less that of the jobs that

@@ -77,7 +77,9 @@ impl Controller {
         }
         let (mut moved, mut failed, mut why) = (0, 0, None);
         for suspect in self.suspects.top(link, index, &self.fabric) {
-            let loads = Estimate { telemetry: &self.telemetry, index, expected };
+            let bursts = self.bursts_of(&suspect.flow).map(|(bursts, _)| bursts);
+            let coming = bursts.map(|it| self.coming(None, now).during(Some(it)));
+            let loads = Estimate { telemetry: &self.telemetry, index, expected, coming };
             let load = per_mille(loads.load(link).unwrap_or(0), &self.fabric, link);
             let is_enough = moved > 0 && load <= self.config.moves.max_percent * 10;
             if is_enough || moved == self.config.per_round || failed == self.config.per_round {
@@ -184,6 +186,10 @@ impl Controller {
         all.sort_unstable_by_key(|other| (other.flow, core::cmp::Reverse(other.rate)));
         all.dedup_by_key(|other| other.flow);
         flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
+        // The samples' rate is a mean that includes the pauses between bursts.
+        for it in &mut flows {
+            it.peak = self.bursts_of(&it.flow).map_or(it.rate, |(_, rate)| rate.max(it.rate));
+        }
         if let Some(it) = flows.iter().find(|it| excluded.flows.contains(&it.flow)) {
             return Err(NoMove::FlowMoves { flow: it.flow });
         }

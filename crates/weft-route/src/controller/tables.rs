@@ -203,7 +203,8 @@ impl Controller {
         let decided = Instant::from_nanos(self.moves[key].decided);
         let index = self.telemetry.index(decided).saturating_sub(1);
         let no_changes = BTreeMap::new();
-        let loads = Estimate { telemetry: &self.telemetry, index, expected: &no_changes };
+        let loads =
+            Estimate { telemetry: &self.telemetry, index, expected: &no_changes, coming: None };
         let limit = before.max(self.config.moves.max_percent * 10);
         let gaining = changes.iter().filter(|(_, change)| **change > 0);
         let worst = gaining

@@ -13,8 +13,8 @@ const TWO_BY_TWO: &str = include_str!("../../tests/golden/installed/two-by-two.t
 const WINDOW: u64 = 10;
 
 /// A controller with its switches, and counters that grow from window to window.
-struct Harness {
-    controller: Controller,
+pub(super) struct Harness {
+    pub(super) controller: Controller,
     switches: Switches,
     counters: Vec<(u64, u64)>,
     window: u64,
@@ -26,7 +26,7 @@ struct Harness {
 }
 
 impl Harness {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let s0 = fabric.link_of_port(RouterId(0), "s0").unwrap();
         let flow = |port: u16| -> Flow { format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
@@ -129,7 +129,7 @@ impl Harness {
     }
 
     /// Runs three windows with marks, after which there is a move, and returns its changes.
-    fn until_moved(&mut self) -> Vec<Action> {
+    pub(super) fn until_moved(&mut self) -> Vec<Action> {
         for _ in 0..2 {
             self.window([1000, 0]);
             assert_eq!(self.work(), [], "a low alarm moves nothing");

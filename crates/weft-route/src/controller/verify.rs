@@ -4,10 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 
 use super::{Action, Carried, Controller, EventKind, Move, Stage, Subject, WINDOWS_KEPT};
 use crate::fabric::LinkId;
+use crate::flow::Flow;
 use crate::installed::Prefix;
 use crate::loads::per_mille;
 
@@ -55,6 +56,9 @@ impl Controller {
         let (Some(carried), Some(before)) = (self.carried(it, index), it.carried) else {
             return Verification::Unknown;
         };
+        if self.is_pause(it, index) {
+            return Verification::Unknown;
+        }
         // A full link without marks carries a job that runs faster.
         let is_marked = |link| {
             self.telemetry.window(link, index).is_some_and(|it| it.marks > self.config.alarm.marks)
@@ -79,6 +83,17 @@ impl Controller {
             return Verification::Worse(text);
         }
         Verification::Better(text)
+    }
+
+    /// Returns `true` if all flows of a move are of jobs that send nothing in a window: it shows nothing about the move.
+    pub(super) fn is_pause(&self, it: &Move, index: u64) -> bool {
+        let window = self.config.alarm.window;
+        let start = Instant::from_nanos(index.saturating_mul(window.as_nanos()));
+        let pauses = |(flow, _): &(Flow, u64)| {
+            let bursts = self.bursts_of(flow).map(|(bursts, _)| bursts);
+            bursts.is_some_and(|it| it.active(start, start + window) == Duration::ZERO)
+        };
+        !it.flows.is_empty() && it.flows.iter().all(pauses)
     }
 
     /// Returns the sum over links of a window's bytes and marks: the link that flows leave and all links whose load the

@@ -36,7 +36,8 @@ pub use self::announce::{
 };
 use self::leases::Leases;
 pub use self::view::{
-    JobView, LinkView, MoveView, NodeView, ProbeAlarmView, ProbesView, RefusedView, View,
+    BurstsView, JobView, LinkView, MoveView, NodeView, ProbeAlarmView, ProbesView, RefusedView,
+    View,
 };
 use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Inventory, Lease, RouterEntry, SteerConfig, SteerError};

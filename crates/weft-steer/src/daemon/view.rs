@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weft_guard::Refused;
 use weft_route::{
-    End, Event, EventKind, Fabric, Job, LinkFault, LinkId, Move, ProbeAlarm, ProbeCounters, Stage,
+    Bursts, End, Event, EventKind, Fabric, Job, LinkFault, LinkId, Move, ProbeAlarm, ProbeCounters,
+    Stage,
 };
 use weft_units::Instant;
 
@@ -120,6 +121,9 @@ pub struct LinkView {
     pub capacity: u64,
     /// The load in the last whole window in bits per second, if reported.
     pub load: Option<u64>,
+    /// The greatest load of coinciding bursts that is reserved on it, in bits per second.
+    #[serde(default)]
+    pub reserved: u64,
     /// Number of marks in that window.
     pub marks: u64,
     /// The source of the marks, if the port has reported.
@@ -175,6 +179,22 @@ pub struct JobView {
     pub rate: u64,
     /// The expected utilisation of its fullest link, in thousandths.
     pub fullest_per_mille: u32,
+    /// Its bursts, for which its links are reserved; none if it is not periodic, or not known for long enough.
+    #[serde(default)]
+    pub bursts: Option<BurstsView>,
+}
+
+/// The periodic bursts of a job.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BurstsView {
+    /// The time from the start of a burst to the start of the next, in nanoseconds.
+    pub period_ns: u64,
+    /// The length of a burst in nanoseconds.
+    pub length_ns: u64,
+    /// Maximum deviation of the observed starts from the period, in nanoseconds.
+    pub jitter_ns: u64,
+    /// The expected start of the next burst, in nanoseconds since 1970.
+    pub next: u64,
 }
 
 impl View {
@@ -198,7 +218,7 @@ impl View {
             nodes: nodes(fabric),
             links: fabric.link_ids().filter_map(&mut link_view).collect(),
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
-            jobs: controller.jobs().iter().map(job).collect(),
+            jobs: controller.jobs().iter().map(|it| job(it, now)).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
             event_counts: daemon
                 .event_counts
@@ -220,7 +240,7 @@ impl From<Refused> for RefusedView {
     }
 }
 
-fn job((name, job): (&String, &Job)) -> JobView {
+fn job((name, job): (&String, &Job), now: Instant) -> JobView {
     JobView {
         name: name.clone(),
         flows: job.flows.len(),
@@ -229,6 +249,17 @@ fn job((name, job): (&String, &Job)) -> JobView {
         version: job.version,
         rate: job.flows.iter().fold(0, |sum, it| it.rate.as_bps().saturating_add(sum)),
         fullest_per_mille: job.fullest,
+        bursts: job.bursts.map(|it| bursts(it, now)),
+    }
+}
+
+fn bursts(it: Bursts, now: Instant) -> BurstsView {
+    let next = it.starts(now, now + it.period).next().unwrap_or(now);
+    BurstsView {
+        period_ns: it.period.as_nanos(),
+        length_ns: it.length.as_nanos(),
+        jitter_ns: it.jitter.as_nanos(),
+        next: next.as_nanos(),
     }
 }
 
@@ -298,6 +329,7 @@ fn view(
         to: name(fabric, fabric.to(link))?,
         capacity: fabric.rate(link).as_bps(),
         load: window.map(weft_route::Window::rate),
+        reserved: controller.reserved(link),
         marks: window.map_or(0, |window| window.marks),
         marks_from: daemon.collector.marks_source(link),
         up: fabric.passes(link),

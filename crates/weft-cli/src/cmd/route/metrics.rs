@@ -23,6 +23,10 @@ pub(crate) fn text(picture: &View) -> String {
         "job_flows",
         "Flows of announced jobs, by whether the jobs have begun",
     );
+    let periodic =
+        gauges(&mut registry, "jobs_periodic", "Announced jobs whose bursts are reserved");
+    let count = picture.jobs.iter().filter(|job| job.bursts.is_some()).count();
+    periodic.get_or_create(&vec![]).set(count as f64);
     for job in &picture.jobs {
         let labels = vec![("begun", job.begun.to_string())];
         jobs.get_or_create(&labels).inc();
@@ -94,6 +98,11 @@ fn links(picture: &View, registry: &mut Registry) {
         "link_load",
         "Load of a link in the last window, as a share of its capacity",
     );
+    let reserved = gauges(
+        registry,
+        "link_reserved",
+        "Greatest load of coinciding bursts that is reserved on a link, as a share of its capacity",
+    );
     let marks = gauges(registry, "link_marks", "Packets marked by a link in the last window");
     let exact = gauges(
         registry,
@@ -113,6 +122,7 @@ fn links(picture: &View, registry: &mut Registry) {
             load.get_or_create(&labels).set(bits as f64 / link.capacity.max(1) as f64);
             marks.get_or_create(&labels).set(link.marks as f64);
         }
+        reserved.get_or_create(&labels).set(link.reserved as f64 / link.capacity.max(1) as f64);
         if let Some(source) = link.marks_from {
             let is_exact = source == MarksSource::Queue;
             exact.get_or_create(&labels).set(f64::from(u8::from(is_exact)));

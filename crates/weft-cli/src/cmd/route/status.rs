@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
 use weft_route::LinkFault;
-use weft_steer::{LinkView, MarksSource, ProbeAlarmView, View};
+use weft_steer::{JobView, LinkView, MarksSource, ProbeAlarmView, View};
 use weft_units::{BitRate, Duration};
 
 use super::announce::ControllerOptions;
@@ -46,13 +46,14 @@ fn text(picture: &View) -> String {
     let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
     let unread: String = unread.collect();
     format!(
-        "{} {does}\n{unread}{}\n{}\n{}\nalarms: {}\n\n{}\n\n{}\n",
+        "{} {does}\n{unread}{}\n{}\n{}\nalarms: {}\n\n{}\n{}\n\n{}\n",
         picture.holder,
         sflow(picture),
         marks(picture),
         probes(picture),
         if alarms.is_empty() { "none".into() } else { alarms.join(", ") },
         jobs(picture),
+        reserved(picture),
         moves(picture)
     )
 }
@@ -131,6 +132,7 @@ fn jobs(picture: &View) -> String {
         Column::text("together", "rate"),
         Column::number("fullest link planned", "fullest_per_mille"),
         Column::text("", "begun"),
+        Column::text("sends", "bursts"),
     ]);
     for job in &picture.jobs {
         let together = BitRate::bps(job.rate).map(|rate| rate.to_string()).unwrap_or_default();
@@ -142,9 +144,40 @@ fn jobs(picture: &View) -> String {
             together.into(),
             Cell::new(full, job.fullest_per_mille),
             begun.into(),
+            bursts(job).into(),
         ]);
     }
     render(&table)
+}
+
+/// Returns when a job sends, if it is periodic.
+fn bursts(job: &JobView) -> String {
+    job.bursts.map_or_else(String::new, |it| {
+        let [length, period] = [it.length_ns, it.period_ns].map(Duration::from_nanos);
+        format!("{length} of every {period}")
+    })
+}
+
+/// Returns the links that are reserved for coming bursts, and the fullest of them.
+fn reserved(picture: &View) -> String {
+    let share =
+        |link: &LinkView| 100 * u128::from(link.reserved) / u128::from(link.capacity.max(1));
+    let links = picture.links.iter().filter(|link| link.reserved > 0);
+    let fullest = links.clone().max_by_key(|&link| share(link));
+    fullest.map_or_else(
+        || "reserved: nothing; no announced job is known to be periodic".into(),
+        |it| {
+            let jobs = picture.jobs.iter().filter(|job| job.bursts.is_some()).count();
+            format!(
+                "reserved: {} links for the bursts of {jobs} jobs; at most {} % at once, {} {} → {}",
+                links.count(),
+                share(it),
+                it.from,
+                it.port,
+                it.to
+            )
+        },
+    )
 }
 
 fn moves(picture: &View) -> String {
@@ -187,6 +220,7 @@ mod tests {
             to: "s9".into(),
             capacity: 1_000_000,
             load: marks_from.map(|_| 500_000),
+            reserved: 0,
             marks: 512,
             marks_from,
             up: true,

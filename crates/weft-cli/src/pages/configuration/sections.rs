@@ -31,6 +31,7 @@ pub(super) const CONTROLLER: &[Section<'_>] = &[
     Section { title: "`[controller.suspects]`", file: "crates/weft-route/src/suspects.rs", structure: "SuspectRules", path: &["controller", "suspects"] },
     Section { title: "`[controller.moves]`", file: "crates/weft-route/src/moves.rs", structure: "MoveRules", path: &["controller", "moves"] },
     Section { title: "`[controller.probes]`", file: "crates/weft-route/src/probes/mod.rs", structure: "ProbeRules", path: &["controller", "probes"] },
+    Section { title: "`[controller.reservations]`", file: "crates/weft-route/src/bursts/mod.rs", structure: "ReservationRules", path: &["controller", "reservations"] },
     Section { title: "`[[router]]`", file: "crates/weft-steer/src/inventory.rs", structure: "RouterEntry", path: &["router"] },
 ];
 

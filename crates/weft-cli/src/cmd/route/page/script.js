@@ -27,6 +27,9 @@ function rate(bits) {
 const percent = (link) => (link.load === null ? '–' : `${((100 * link.load) / link.capacity).toFixed(0)} %`);
 /** Marks that the port's queue counted are exact; others are estimated from samples. */
 const marks = (link) => (link.marks_from === 'queue' ? `${link.marks}` : `≈ ${link.marks}`);
+/** When a periodic job sends. */
+const bursts = (job) => (job.bursts === null ? ''
+  : `${(job.bursts.length_ns / 1e9).toFixed(1)} s of every ${(job.bursts.period_ns / 1e9).toFixed(1)} s`);
 const clock = (nanos) => new Date(nanos / 1e6).toLocaleTimeString([], { hour12: false });
 /** The alarms of a link, by marks and by probes. */
 const alarms = (link) => [
@@ -136,16 +139,16 @@ function draw(picture) {
     picture.moves.map((it) => make('tr', {}, cell(clock(it.decided)), cell(it.router), cell(it.destination),
       cell(`${it.from} → ${it.to.join(', ')}`), cell(`${it.flows}`, 'number'), cell(it.stage),
       make('td', { class: 'words' }, it.reason, ...it.commands.map((command) => make('code', {}, command))))), 'nothing was moved');
-  table('jobs', [['announced'], ['job'], ['flows', true], ['together', true], ['fullest link planned', true], ['']],
+  table('jobs', [['announced'], ['job'], ['flows', true], ['together', true], ['fullest link planned', true], [''], ['sends']],
     picture.jobs.map((it) => make('tr', {}, cell(clock(it.announced)), cell(it.name), cell(`${it.flows}`, 'number'),
       cell(rate(it.rate), 'number'), cell(`${(it.fullest_per_mille / 10).toFixed(0)} %`, 'number'),
-      cell(it.begun ? 'begun' : 'not seen yet'))), 'none was announced');
+      cell(it.begun ? 'begun' : 'not seen yet'), cell(bursts(it)))), 'none was announced');
   const isListed = (link) => link.load !== null || alarms(link).length > 0;
   const order = (a, b) => b.probes.length - a.probes.length || full(b) - full(a);
   const fullest = picture.links.filter(isListed).sort(order).slice(0, FULLEST);
-  table('links', [['link'], ['load', true], ['full', true], ['marks', true], ['alarm']],
+  table('links', [['link'], ['load', true], ['full', true], ['reserved', true], ['marks', true], ['alarm']],
     fullest.map((link) => make('tr', {}, cell(`${link.from} ${link.port} → ${link.to}`), cell(link.load === null ? '–' : rate(link.load), 'number'),
-      cell(percent(link), 'number'), cell(marks(link), 'number'), cell(alarms(link).join('; ')))), 'nothing was reported yet');
+      cell(percent(link), 'number'), cell(link.reserved ? rate(link.reserved) : '–', 'number'), cell(marks(link), 'number'), cell(alarms(link).join('; ')))), 'nothing was reported yet');
   table('events', [['when'], ['what'], ['where'], ['']], picture.events.slice(0, 200).map((event) => {
     const kind = BAD.includes(event.what) ? 'kind bad' : GOOD.includes(event.what) ? 'kind good' : 'kind';
     return make('tr', {}, cell(clock(event.at)), make('td', {}, make('span', { class: kind }, event.what)),

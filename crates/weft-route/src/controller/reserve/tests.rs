@@ -1,0 +1,252 @@
+//! Tests of reservations on two leaves and two spines, with links of 100 Gb/s.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use weft_plan::ports::Entropy;
+use weft_units::{BitRate, Seed};
+
+use super::*;
+use crate::controller::tests::Harness;
+use crate::controller::{ControllerConfig, Pair, PortSearch};
+use crate::installed::Installed;
+use crate::telemetry::PortReport;
+use crate::{Fabric, ReservationRules, RouterId};
+
+const TWO_BY_TWO: &str = include_str!("../../../tests/golden/installed/two-by-two.toml");
+const WINDOW: u64 = 10;
+/// The length of an iteration and of its burst in steps of half a second.
+const PERIOD: u64 = 20;
+const LENGTH: u64 = 8;
+
+/// Jobs of one flow each from a host of leaf 0 to one of leaf 1.
+struct World {
+    controller: Controller,
+    /// By name, the step of the iteration in which the job's burst begins; none for a job that always sends.
+    begins: BTreeMap<String, Option<u64>>,
+    bytes: Vec<u64>,
+    step: u64,
+}
+
+impl World {
+    fn new(horizon: Duration) -> Self {
+        let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
+        let reservations = ReservationRules { horizon, ..ReservationRules::default() };
+        let config = ControllerConfig { reservations, ..ControllerConfig::default() };
+        let bytes = vec![0; fabric.links()];
+        let mut controller = Controller::new(config, fabric);
+        controller.set_lease(Some(1), Instant::EPOCH);
+        Self { controller, begins: BTreeMap::new(), bytes, step: 0 }
+    }
+
+    /// Returns a world in which `a` and `c` use s0 and `b` uses s1; the bursts of `a` and `b` begin at different times.
+    fn with_three(horizon: Duration, c_begins: u64) -> Self {
+        let mut world = Self::new(horizon);
+        for (name, spine, begins) in [("a", "s0", 0), ("b", "s1", 10), ("c", "s0", c_begins)] {
+            world.announce(name, 60, Some(spine), Some(begins));
+        }
+        world
+    }
+
+    fn now(&self) -> Instant {
+        Instant::EPOCH + Duration::from_millis(500) * self.step + Duration::from_secs(2)
+    }
+
+    fn uplink(&self, port: &str) -> LinkId {
+        self.controller.fabric().link_of_port(RouterId(0), port).unwrap()
+    }
+
+    /// Announces a job, with a port that leads over a spine if one is named. Returns the port of the leaf that it takes.
+    fn announce(
+        &mut self,
+        name: &str,
+        gigabits: u64,
+        spine: Option<&str>,
+        begins: Option<u64>,
+    ) -> String {
+        let port = spine.map(|spine| {
+            let takes = |port: &u16| {
+                let flow: Flow = format!("10.1.0.2:{port}>10.2.0.2:4791/udp").parse().unwrap();
+                self.controller.fabric().path(&flow).links()[1] == self.uplink(spine)
+            };
+            // Each job has flows of its own.
+            let first = 49_152 + 64 * u16::try_from(self.begins.len()).unwrap();
+            (first..).find(takes).unwrap()
+        });
+        let (src, dst) = ([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
+        let pair = Pair { src, dst, first: None, rate: BitRate::gbps(gigabits).unwrap(), port };
+        let search = PortSearch { entropy: Entropy::default(), tries: 64 };
+        self.controller.announce(name, &[pair], search, Seed(1), self.now()).unwrap();
+        self.begins.insert(name.to_owned(), begins);
+        self.takes(name)
+    }
+
+    /// Returns the uplink that a job takes.
+    fn takes(&self, name: &str) -> String {
+        let flow = self.controller.jobs()[name].flows[0].flow;
+        let link = self.controller.fabric().path(&flow).links()[1];
+        self.controller.fabric().port_of(link).unwrap().1.name.clone()
+    }
+
+    /// Returns what is reserved on an uplink, in Gb/s.
+    fn reserved(&self, port: &str) -> u64 {
+        self.controller.reserved(self.uplink(port)) / 1_000_000_000
+    }
+
+    fn run(&mut self, windows: u64) {
+        for _ in 0..windows * WINDOW * 2 {
+            for (name, begins) in &self.begins {
+                let Some(job) = self.controller.jobs().get(name) else { continue };
+                let pauses =
+                    begins.is_some_and(|begins| (self.step + PERIOD - begins) % PERIOD >= LENGTH);
+                if !pauses {
+                    let it = job.flows[0];
+                    let links = self.controller.fabric().path(&it.flow).links().to_vec();
+                    let bytes = it.rate.as_bps() / 16;
+                    links.iter().for_each(|link| self.bytes[link.index()] += bytes);
+                    let at = Instant::EPOCH + Duration::from_millis(500) * self.step;
+                    let (packets, rate) = (10, 40_000);
+                    let bytes = u32::try_from(bytes / 40_000).unwrap();
+                    let (link, input, flow) = (links[1], Some(links[0]), it.flow);
+                    self.controller.handle_sample(Sample {
+                        at,
+                        link,
+                        input,
+                        flow,
+                        bytes,
+                        packets,
+                        rate,
+                    });
+                }
+            }
+            self.step += 1;
+            if self.step.is_multiple_of(WINDOW * 2) {
+                self.end_window();
+            }
+        }
+    }
+
+    fn end_window(&mut self) {
+        let at = Instant::EPOCH + Duration::from_millis(500) * self.step;
+        for link in self.controller.fabric().link_ids() {
+            if self.controller.fabric().port_of(link).is_some() {
+                let bytes = self.bytes[link.index()];
+                self.controller.handle_report(PortReport { link, at, bytes, marks: 0 });
+            }
+        }
+        self.controller.handle_timeout(self.now());
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn jobs_whose_bursts_alternate_share_a_link() {
+    let mut world = World::with_three(MINUTE, 10);
+    world.run(12);
+    assert_eq!(world.takes("a"), world.takes("c"));
+    assert_eq!([world.reserved("s0"), world.reserved("s1")], [60, 60]);
+    assert_eq!(world.controller.jobs()["c"].version, 1, "no port was changed");
+    let bursts = world.controller.jobs()["a"].bursts.unwrap();
+    assert_eq!((bursts.period, bursts.length), (Duration::from_secs(10), Duration::from_secs(4)));
+}
+
+#[test]
+fn jobs_whose_bursts_coincide_are_separated() {
+    let mut world = World::with_three(MINUTE, 0);
+    assert_eq!(world.takes("a"), world.takes("c"));
+    world.run(12);
+    assert_ne!(world.takes("a"), world.takes("c"));
+    assert_eq!([world.reserved("s0"), world.reserved("s1")], [60, 60]);
+    let events: Vec<String> =
+        core::iter::from_fn(|| world.controller.poll_event()).map(|it| it.text).collect();
+    let words = "1 flows coincide with other bursts on full links; 1 get other ports";
+    assert!(events.iter().any(|text| text.contains(words)), "{events:?}");
+    assert!(events.iter().any(|it| it.starts_with("a sends for 4s of every 10s")), "{events:?}");
+    // Without reservations they stay.
+    let mut world = World::with_three(Duration::ZERO, 0);
+    world.run(12);
+    assert_eq!(world.takes("a"), world.takes("c"));
+    assert_eq!(world.reserved("s0"), 0);
+}
+
+#[test]
+fn a_new_job_is_planned_on_bursts_that_coincide_and_not_on_their_sum() {
+    for (horizon, port) in [(MINUTE, "s0"), (Duration::ZERO, "s1")] {
+        let mut world = World::new(horizon);
+        world.announce("a", 60, Some("s0"), Some(0));
+        world.announce("b", 80, Some("s1"), None);
+        world.announce("c", 60, Some("s0"), Some(10));
+        world.run(12);
+        // On s0 two bursts of 60 Gb/s alternate, on s1 80 Gb/s are sent all the time.
+        assert_eq!(world.announce("d", 40, None, None), port, "{horizon}");
+    }
+}
+
+#[test]
+fn a_reservation_ends_with_its_job_and_with_its_period() {
+    let mut world = World::with_three(MINUTE, 10);
+    world.run(12);
+    world.controller.withdraw("b", world.now()).unwrap();
+    assert_eq!([world.reserved("s0"), world.reserved("s1")], [60, 0]);
+    world.controller.withdraw("c", world.now()).unwrap();
+    world.begins.insert("a".to_string(), None);
+    world.run(6);
+    assert_eq!((world.controller.jobs()["a"].bursts, world.reserved("s0")), (None, 0));
+    let events: Vec<String> =
+        core::iter::from_fn(|| world.controller.poll_event()).map(|it| it.text).collect();
+    assert!(
+        events.contains(&"a is not periodic any more; its reservations end".into()),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_link_is_expected_to_carry_bursts_and_not_their_mean() {
+    let mut world = World::new(MINUTE);
+    world.announce("a", 60, Some("s0"), Some(0));
+    world.run(12);
+    let (link, now) = (world.uplink("s0"), world.now());
+    let measured = world.controller.telemetry().window(link, 11).unwrap().rate();
+    // 60 Gb/s for four of ten seconds.
+    assert_eq!(measured / 1_000_000_000, 24);
+    let coming = world.controller.coming(None, now);
+    assert_eq!(coming.expected(link, measured) / 1_000_000_000, 60);
+    // Traffic that nobody announced comes on top.
+    assert_eq!(coming.expected(link, measured + 9_000_000_000) / 1_000_000_000, 69);
+    // Flows that are sent in the pauses find the link empty.
+    let bursts = world.controller.jobs()["a"].bursts.unwrap();
+    let pauses = Bursts { start: bursts.start + Duration::from_secs(5), ..bursts };
+    let in_pauses = coming.during(Some(pauses));
+    assert_eq!(in_pauses.peak(link), 0);
+    // Other traffic may be sent in the same two fifths of the time.
+    assert_eq!(in_pauses.expected(link, measured + 2_000_000_000) / 100_000_000, 50);
+    assert_eq!(coming.during(Some(bursts)).peak(link) / 1_000_000_000, 60);
+}
+
+#[test]
+fn a_move_is_not_verified_in_a_window_in_which_its_job_pauses() {
+    let mut harness = Harness::new();
+    harness.until_moved();
+    let controller = &mut harness.controller;
+    let it = controller.moves().next().unwrap().clone();
+    assert!(!controller.is_pause(&it, 3), "its flows are of no job");
+    let rate = BitRate::gbps(30).unwrap();
+    let mut flows: Vec<_> =
+        it.flows.iter().map(|&(flow, _)| super::super::JobFlow { flow, cable: 0, rate }).collect();
+    flows.sort_unstable_by_key(|it| it.flow);
+    // A burst in every second window of ten seconds.
+    let bursts = Bursts {
+        period: Duration::from_secs(20),
+        length: Duration::from_secs(8),
+        start: Instant::EPOCH + Duration::from_secs(1),
+        jitter: Duration::ZERO,
+    };
+    controller.jobs.insert("job".into(), Job { flows, bursts: Some(bursts), ..Job::empty() });
+    controller.record_largest();
+    controller.reserve_links(Instant::EPOCH);
+    assert_eq!(
+        [2, 3, 4, 5].map(|index| controller.is_pause(&it, index)),
+        [false, true, false, true]
+    );
+}
