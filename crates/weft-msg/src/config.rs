@@ -224,6 +224,9 @@ parameters! {
     online memory_keep: Duration = Duration::from_secs(1), Duration::ZERO, Duration::from_secs(3600);
     /// Silence after which a channel's peer is probed (section V.A).
     online keepalive: Duration = Duration::from_millis(1000), Duration::from_millis(1), Duration::from_secs(3600);
+    /// Time that a probed peer may take to answer, where its whole host is silent; then the channel ends or moves to its
+    /// stream, unless the device has given up before. 0: only the device gives up.
+    online keepalive_timeout: Duration = Duration::from_secs(3), Duration::ZERO, Duration::from_secs(3600);
     /// Time that a finished frame waits for an outgoing frame to acknowledge it.
     online ack_delay: Duration = Duration::from_micros(500), Duration::ZERO, Duration::from_secs(1);
     /// Time that a window stays full before a NOP requests an ACK (section V.B).

@@ -351,7 +351,7 @@ int xrdma_context_destroy(struct xrdma_context *context);
  * Changes a parameter of a running context.
  *
  * The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `outstanding_min`, `backlog`,
- * `unanswered`, `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`,
+ * `unanswered`, `memory_limit`, `memory_keep`, `keepalive`, `keepalive_timeout`, `ack_delay`, `deadlock_after`, `close_timeout`,
  * `slow_threshold`, `polling_warn`, `carrier` (rdma or tcp), `rdma_retry`, `congested_rtt`, `congested_for`,
  * `trace_every`, and, only in xrdma_context_create(3), `depth`,
  * `ack_every`, `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.

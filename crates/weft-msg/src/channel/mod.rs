@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use weft_units::{Histogram, Instant};
+use weft_units::{Duration, Histogram, Instant};
 use weft_wire::ChannelOffer;
 
 use crate::calls::Calls;
@@ -130,7 +130,7 @@ pub(crate) struct Channel {
     /// The last time at which the peer acknowledged a frame or the window was not full.
     pub(crate) last_progress: Instant,
     pub(crate) probing: bool,
-    /// The time of the last probe.
+    /// The time of the last probe, or the last time at which anything arrived from the peer's host since.
     pub(crate) probed_at: Instant,
     /// The time since which a frame waits to be acknowledged.
     pub(crate) ack_owed_since: Option<Instant>,
@@ -218,8 +218,7 @@ impl Channel {
             _ if self.state == State::Offered => None,
             (false, _) => Some(self.last_received + config.keepalive),
             (true, true) => Some(self.probed_at + config.keepalive),
-            // The device reports the result of a probe.
-            (true, false) => None,
+            (true, false) => self.unanswered_at(config),
         };
         let owed = self.ack_owed_since.filter(|_| self.may_acknowledge());
         let acknowledge = owed.map(|since| since + config.ack_delay);
@@ -243,6 +242,14 @@ impl Channel {
         if !core::mem::replace(&mut self.touched, true) {
             touched.push(id);
         }
+    }
+
+    /// Returns the time from which a probe on RDMA counts as unanswered. `None` if there is no such probe or no time limit:
+    /// the device then reports the result.
+    pub(crate) fn unanswered_at(&self, config: &Config) -> Option<Instant> {
+        let on_rdma = self.stream.sending == Carrier::Rdma;
+        let is_limited = config.keepalive_timeout > Duration::ZERO;
+        (self.probing && on_rdma && is_limited).then(|| self.probed_at + config.keepalive_timeout)
     }
 
     /// Returns `true` if the channel still accepts messages.

@@ -8,7 +8,7 @@ use slotmap::SlotMap;
 use weft_rnic::Status;
 use weft_units::{Duration, Instant, Seed};
 
-use crate::channel::{Channel, Renewal, State};
+use crate::channel::Channel;
 use crate::event::{CloseReason, Event, Slow};
 use crate::journal::NoteKind;
 use crate::shared_receives::SharedReceives;
@@ -17,6 +17,7 @@ use crate::{Config, ConfigError};
 
 mod channels;
 mod control;
+mod failure;
 mod flow;
 mod renewal;
 mod shared;
@@ -55,6 +56,8 @@ pub struct Context<V> {
     /// Channels whose streams need the owner, each once.
     pending_streams: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
+    /// The last time at which no completion was left; `None` before the first poll.
+    drained_at: Option<Instant>,
     /// The time that the owner takes to wake up after a pause.
     wake_up: Duration,
     next_number: u64,
@@ -90,6 +93,7 @@ impl<V: Verbs> Context<V> {
             memory_waiters: VecDeque::new(),
             pending_streams: VecDeque::new(),
             last_poll: None,
+            drained_at: None,
             wake_up: Duration::ZERO,
             next_number: 1,
             requests: 0,
@@ -127,6 +131,7 @@ impl<V: Verbs> Context<V> {
             self.check_poll_gap(now, gap);
         }
         if handled < MAX_COMPLETIONS_PER_POLL {
+            self.drained_at = Some(now);
             self.shared.receives.iter_mut().for_each(SharedReceives::caught_up);
         }
         handled == MAX_COMPLETIONS_PER_POLL
@@ -255,31 +260,6 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Handles a failure of a channel's carrier or peer.
-    fn fail(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
-        let Some(channel) = self.channels.get_mut(id) else { return };
-        let broken = matches!(reason, CloseReason::PeerUnreachable(_));
-        if broken && matches!(channel.back.renewal, Renewal::Offered | Renewal::Testing) {
-            self.discard_qp(now, id);
-            return self.touch(id);
-        }
-        let device = broken || matches!(reason, CloseReason::Device(_));
-        let lost = channel.stream.rdma_lost && !(broken && channel.back.renewal == Renewal::Ready);
-        if device && channel.stream.attached && !lost {
-            self.shared.current = id;
-            match channel.fail_over(now, &mut self.shared) {
-                Ok(()) => return self.touch(id),
-                Err(reason) => return self.end(now, id, reason),
-            }
-        }
-        let reason = match channel.state {
-            // Either both ends closed, or the peer has received everything and ended the channel.
-            State::PeerClosed { .. } => CloseReason::ByPeer,
-            _ => reason,
-        };
-        self.end(now, id, reason);
-    }
-
     /// Registers a channel for the next [`service_touched`](Self::service_touched).
     fn touch(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(id) {
@@ -297,6 +277,10 @@ impl<V: Verbs> Context<V> {
                 self.shared.current = id;
                 if let Err(reason) = Self::serve(now, channel, &mut self.shared) {
                     self.fail(now, id, reason);
+                    continue;
+                }
+                if self.host_is_silent(now, id) {
+                    self.fail(now, id, CloseReason::PeerUnreachable(Status::RetryExceeded));
                     continue;
                 }
                 self.reschedule(id);

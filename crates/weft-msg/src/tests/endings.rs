@@ -83,6 +83,65 @@ fn a_dead_peer_is_detected_after_the_keepalive_and_all_resources_are_freed() {
     }
 }
 
+/// Returns parameters with which a probe's time limit is over before the device's retries, which last 50 ms.
+fn impatient() -> Config {
+    let ms = Duration::from_millis;
+    Config { keepalive: ms(100), keepalive_timeout: ms(20), ..config() }
+}
+
+#[test]
+fn a_silent_host_is_given_up_before_the_device_does() {
+    let (mut network, a, _) = Network::pair(&impatient());
+    network.run_for(Duration::from_millis(10));
+    network.hosts[1].dead = true;
+    let died = network.now;
+    network.run_until(|network| network.closed(0, a).is_some());
+    let detected = network.now.since(died);
+    assert!(detected <= Duration::from_millis(125), "{detected}");
+    assert!(matches!(network.closed(0, a), Some(CloseReason::PeerUnreachable(_))));
+    network.hosts[1].dead = false;
+    network.check_no_leaks();
+}
+
+#[test]
+fn a_busy_host_whose_answer_is_late_is_kept_while_other_channels_of_it_are_alive() {
+    for others in [false, true] {
+        let (mut network, silent, _) = Network::pair(&impatient());
+        let (_, talking) = network.connect(0, 1);
+        network.run_for(Duration::from_millis(10));
+        // A probe is answered after 30 ms.
+        network.delay = Duration::from_millis(15);
+        for _ in 0..60 {
+            if others {
+                network.send(1, talking, b"alive");
+            }
+            network.run_for(Duration::from_millis(5));
+            network.take_messages(0);
+        }
+        assert_eq!(network.closed(0, silent).is_none(), others);
+        network.check_no_leaks();
+    }
+}
+
+#[test]
+fn an_answer_that_the_owner_has_not_polled_yet_counts() {
+    let (mut network, a, _) = Network::pair(&impatient());
+    network.run_for(Duration::from_millis(115));
+    // The probe was posted after 100 ms; its answer waits while the owner does something else.
+    network.hosts[0].stuck = true;
+    network.run_for(Duration::from_millis(500));
+    network.hosts[0].stuck = false;
+    let now = network.now;
+    let context = &mut network.hosts[0].context;
+    // The owner's timers are served first.
+    context.service(now);
+    context.poll(now);
+    assert_eq!(network.closed(0, a), None);
+    network.run_for(Duration::from_millis(10));
+    assert_eq!(network.closed(0, a), None);
+    network.check_no_leaks();
+}
+
 #[test]
 fn an_idle_channel_stays_open_and_is_probed_once_per_keepalive() {
     let config = Config { keepalive: Duration::from_millis(100), ..config() };
