@@ -69,7 +69,7 @@ doors: ## Stock wheels of NIXL and Mooncake over Weft: bytes, loss, a path's dea
 	scripts/doors.py test
 	scripts/doors.py bench
 
-rxe: ## X-RDMA on the kernel's rxe: two guests in QEMU with the stock libibverbs, the labels on the wire (a minute)
+rxe: ## X-RDMA on the kernel's rxe: two guests in QEMU with the stock libibverbs, the labels on the wire; siw is refused
 	@scripts/setup.sh build rxe
 	$(CARGO) test --package weft-xrdma --test limits -- --ignored --exact rxe::channels_between_two_guests_on_rxe_keep_every_promise
 

@@ -134,29 +134,50 @@ want_tenants() {
     want_absent "tests with virtual machines and DPDK"
 }
 
-# Guests with the kernel's RoCE device, which this machine's kernel need not have: a kernel to boot, and libibverbs' driver.
+# Guests with the kernel's RDMA devices, which this machine's kernel need not have: a kernel to boot, libibverbs' drivers, and
+# a Python that runs in a guest.
 want_rxe() {
-    find_absent qemu-system-x86_64:qemu-system-x86 busybox:busybox-static rdma:iproute2
+    find_absent qemu-system-x86_64:qemu-system-x86 busybox:busybox-static rdma:iproute2 make xz:xz-utils
     [ -e /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so ] || absent+=(ibverbs-providers)
+    [ -e /usr/bin/python3 ] || absent+=(python3)
     want_absent "two guests on rxe"
-    local folder=${CARGO_TARGET_DIR:-target}/rxe package
-    compgen -G "$folder/boot/vmlinuz-*" >/dev/null && return 0
+    local folder=${CARGO_TARGET_DIR:-target}/rxe
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    [ -n "$(find "$folder" -name siw.ko)" ] && return 0
     if ! have apt-get; then
         say "packages are missing (two guests on rxe): this system has no apt-get to download Debian's kernel with"
         return 0
     fi
+    unpack_kernel "$folder" && build_siw "$folder" ||
+        say "warning: no kernel with rxe and siw (see download.log and siw.log in $folder); two guests on rxe go untested"
+    rm -f "$folder"/*.deb
+}
+
+# Unpacks Debian's kernel in the folder `$1`. It is not installed: this machine does not boot it.
+unpack_kernel() {
+    local package
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p')
-    say "unpacking ${package:-linux-image-amd64} in $folder"
-    mkdir -p "$folder"
-    # It is not installed: this machine does not boot it.
-    if ! (cd "$folder" && apt-get download "$package" >download.log 2>&1 && dpkg-deb --fsys-tarfile ./*.deb |
+    say "unpacking ${package:-linux-image-amd64} in $1"
+    rm -rf "$1/boot" "$1/lib"
+    (cd "$1" && apt-get download "$package" >download.log 2>&1 && dpkg-deb --fsys-tarfile linux-image-*.deb |
         tar -x --wildcards './boot/vmlinuz-*' '*/infiniband/core/*' '*/infiniband/sw/*' '*/kernel/drivers/virtio/*' \
             '*/virtio_net.ko' '*/net_failover.ko' '*/failover.ko' '*/udp_tunnel.ko' '*/ip6_udp_tunnel.ko' \
-            '*/crc32_generic.ko'); then
-        say "warning: apt-get could not download it; two guests on rxe go untested"
-        rm -rf "$folder"/boot
-    fi
-    rm -f "$folder"/*.deb
+            '*/crc32_generic.ko' '*/crc32c_generic.ko' '*/libcrc32c.ko')
+}
+
+# Builds siw for the kernel in the folder `$1`, of its own source: Debian's kernel 6.1 is configured without it.
+build_siw() {
+    local version source=drivers/infiniband/sw/siw
+    version=$(cd "$1/boot" && echo vmlinuz-*)
+    version=${version#vmlinuz-}
+    say "building siw for Linux $version in $1"
+    can_install && install_packages "linux-headers-$version" || return 1
+    (cd "$1" && apt-get download linux-source-6.1 >>download.log 2>&1 &&
+        dpkg-deb --fsys-tarfile linux-source-*.deb | tar -xO --wildcards '*/linux-source-6.1.tar.xz' |
+        tar -xJ --strip-components=1 --wildcards "*/$source/*" &&
+        make -C "/usr/src/linux-headers-$version" M="$PWD/$source" CONFIG_RDMA_SIW=m modules >siw.log 2>&1 &&
+        strip --strip-debug -o "lib/modules/$version/kernel/$source.ko" "$source/siw.ko" && rm -r drivers)
 }
 
 # What the overlay is measured with, and against.

@@ -53,19 +53,14 @@ impl Kernel {
         modules.is_dir().then_some(Self { image, modules })
     }
 
-    fn module(&self, name: &str) -> PathBuf {
+    /// Returns `true` if the kernel has a module.
+    pub(crate) fn has(&self, module: &str) -> bool {
+        self.module(module).is_some()
+    }
+
+    fn module(&self, name: &str) -> Option<PathBuf> {
         let file = format!("{name}.ko");
-        let mut folders = vec![self.modules.clone()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap().flatten() {
-                if entry.file_type().unwrap().is_dir() {
-                    folders.push(entry.path());
-                } else if entry.file_name() == *file {
-                    return entry.path();
-                }
-            }
-        }
-        panic!("the kernel has no module {name}");
+        files_below(&self.modules).find(|path| path.ends_with(&file))
     }
 
     /// Returns an archive that loads the modules for a network interface, then those of `modules`, and then runs `script`
@@ -89,7 +84,11 @@ impl Kernel {
             String::from("#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin\n");
         init += "mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys\n";
         for name in NETWORK.iter().chain(modules) {
-            archive.add_file(&format!("modules/{name}.ko"), 0o100_644, &self.module(name));
+            archive.add_file(
+                &format!("modules/{name}.ko"),
+                0o100_644,
+                &self.module(name).unwrap_or_else(|| panic!("the kernel has no module {name}")),
+            );
             init += &format!("insmod /modules/{name}.ko\n");
         }
         for (inside, outside) in &files.0 {
@@ -117,12 +116,59 @@ impl Files {
     /// # Panics
     /// Panics if `ldd` does not run.
     pub fn add_program(&mut self, inside: &str, program: &Path) {
-        self.0.insert((inside.to_owned(), program.to_owned()));
+        self.add_as(inside, program);
         let listed = Command::new("ldd").arg(program).output().expect("libc-bin has ldd");
         let listed = String::from_utf8_lossy(&listed.stdout);
         let paths = listed.split_whitespace().filter(|word| word.starts_with('/'));
         paths.for_each(|library| self.add(Path::new(library)));
     }
+
+    /// Adds a shared library at the same path as here, and the libraries that it is linked with.
+    ///
+    /// # Panics
+    /// Panics if `ldd` does not run.
+    pub fn add_library(&mut self, library: &Path) {
+        let inside = library.display().to_string();
+        self.add_program(inside.trim_start_matches('/'), library);
+    }
+
+    /// Adds a file as `inside`.
+    pub fn add_as(&mut self, inside: &str, file: &Path) {
+        self.0.insert((inside.to_owned(), file.to_owned()));
+    }
+
+    /// Adds the files below a folder, at the same paths as here, except those in folders with a name in `without`. Of
+    /// shared libraries the libraries that they are linked with are added too.
+    ///
+    /// # Panics
+    /// Panics if a folder cannot be read, or `ldd` does not run.
+    pub fn add_below(&mut self, folder: &Path, without: &[&str]) {
+        let left_out = |path: &Path| path.iter().any(|name| without.iter().any(|it| name == *it));
+        for file in files_below(folder).filter(|path| !left_out(path)) {
+            if file.extension().is_some_and(|extension| extension == "so") {
+                self.add_library(&file);
+            } else {
+                self.add(&file);
+            }
+        }
+    }
+}
+
+/// Returns the files in a folder and those below it, without those that a link to a folder leads to.
+fn files_below(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut waiting = vec![folder.to_owned()];
+    core::iter::from_fn(move || {
+        loop {
+            let path = waiting.pop()?;
+            if !path.is_dir() {
+                return Some(path);
+            }
+            if !path.is_symlink() {
+                let entries = fs::read_dir(&path).expect("a folder that can be read");
+                waiting.extend(entries.flatten().map(|entry| entry.path()));
+            }
+        }
+    })
 }
 
 #[derive(Default)]

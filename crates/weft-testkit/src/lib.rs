@@ -20,6 +20,7 @@ mod initramfs;
 mod nccl_library;
 mod openmetrics;
 mod pause;
+pub mod rxe;
 mod server;
 mod skip;
 mod verbs_library;

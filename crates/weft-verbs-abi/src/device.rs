@@ -37,6 +37,8 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 pub const IBV_NODE_CA: c_int = 1;
 /// The transport type with InfiniBand semantics, on every link layer.
 pub const IBV_TRANSPORT_IB: c_int = 0;
+/// The transport type of iWARP, RDMA over TCP (RFC 5040).
+pub const IBV_TRANSPORT_IWARP: c_int = 1;
 /// The atomicity among operations of the same device.
 pub const IBV_ATOMIC_HCA: u32 = 1;
 /// The state of a port that carries traffic.

@@ -33,6 +33,15 @@ pub enum VerbsLibraryError {
         /// The names of the existing devices.
         known: String,
     },
+    /// The device is iWARP's, which lacks what channels are made of.
+    #[error(
+        "RDMA device {device} is iWARP: it has no SEND with immediate data, and queue pairs that only rdma_cm connects; \
+         name a device of RoCE or InfiniBand (device=NAME), or start the program with `weft run -- PROGRAM`"
+    )]
+    Iwarp {
+        /// The device.
+        device: String,
+    },
     /// The device has no address that peers can reach.
     #[error("RDMA device {device} has no address{of}: is its network interface up?")]
     NoAddress {

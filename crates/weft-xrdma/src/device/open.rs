@@ -8,7 +8,14 @@ use super::{IbVerbs, PORT};
 use crate::library::{Verbs, VerbsLibraryError, check_pointer, check_result};
 use weft_verbs_abi::*;
 
-/// Opens a device by its name, or the first one. Returns the context and the device's name.
+/// A device of the library's list.
+struct Listed {
+    device: *mut ibv_device,
+    name: String,
+    is_iwarp: bool,
+}
+
+/// Opens a device by its name, or the first one of RoCE or InfiniBand. Returns the context and the device's name.
 pub(super) fn open_device(
     verbs: &Verbs,
     wanted: Option<&str>,
@@ -26,25 +33,37 @@ pub(super) fn open_device(
             }
             other => other,
         })?;
-        let devices: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
-            .map(|index| *list.add(index))
-            .map(|device| (device, (verbs.ibv_get_device_name)(device)))
-            .map(|(device, name)| (device, CStr::from_ptr(name).to_string_lossy().into_owned()))
-            .collect();
-        let found = devices.iter().find(|(_, name)| wanted.is_none_or(|wanted| wanted == name));
-        let opened = match (found, wanted) {
-            (Some((device, name)), _) => {
-                check_pointer("ibv_open_device", (verbs.ibv_open_device)(*device))
-                    .map(|context| (context, name.clone()))
-            }
-            (None, Some(name)) if !devices.is_empty() => {
-                let known: Vec<_> = devices.iter().map(|(_, name)| name.as_str()).collect();
-                Err(VerbsLibraryError::NoSuchDevice { name: name.into(), known: known.join(", ") })
-            }
-            (None, _) => Err(VerbsLibraryError::NoDevice),
-        };
+        let devices = (0..usize::try_from(count).unwrap_or(0)).map(|index| *list.add(index));
+        let devices = devices.map(|device| {
+            let name = CStr::from_ptr((verbs.ibv_get_device_name)(device));
+            let is_iwarp = (*device).transport_type == IBV_TRANSPORT_IWARP;
+            Listed { device, name: name.to_string_lossy().into_owned(), is_iwarp }
+        });
+        let opened =
+            choose_device(devices.collect(), wanted).and_then(|Listed { device, name, .. }| {
+                check_pointer("ibv_open_device", (verbs.ibv_open_device)(device))
+                    .map(|context| (context, name))
+            });
         (verbs.ibv_free_device_list)(list);
         opened
+    }
+}
+
+/// Returns the device of a name, or the first one of RoCE or InfiniBand.
+fn choose_device(devices: Vec<Listed>, wanted: Option<&str>) -> Result<Listed, VerbsLibraryError> {
+    let names: Vec<_> = devices.iter().map(|listed| listed.name.clone()).collect();
+    let is_wanted = |listed: &Listed| wanted.is_none_or(|wanted| wanted == listed.name);
+    // Without a name, a device of iWARP is taken only where there is no other, and then refused.
+    let found = devices.into_iter().filter(is_wanted).min_by_key(|listed| listed.is_iwarp);
+    match (found, wanted) {
+        (Some(Listed { name, is_iwarp: true, .. }), _) => {
+            Err(VerbsLibraryError::Iwarp { device: name })
+        }
+        (Some(found), _) => Ok(found),
+        (None, Some(name)) if !names.is_empty() => {
+            Err(VerbsLibraryError::NoSuchDevice { name: name.into(), known: names.join(", ") })
+        }
+        (None, _) => Err(VerbsLibraryError::NoDevice),
     }
 }
 
@@ -93,5 +112,35 @@ impl IbVerbs {
         })?;
         (self.gid, self.gid_index) = (found.address, u8::try_from(found.row).unwrap_or(0));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the name of the device that is chosen among devices with these names, or the error.
+    fn chosen(names: &[&str], wanted: Option<&str>) -> Result<String, String> {
+        let listed = |name: &&str| Listed {
+            device: core::ptr::null_mut(),
+            name: (*name).into(),
+            is_iwarp: name.starts_with("siw"),
+        };
+        choose_device(names.iter().map(listed).collect(), wanted)
+            .map(|found| found.name)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_first_device_that_is_not_iwarp_is_chosen_or_the_named_one() {
+        assert_eq!(chosen(&["siw0", "rxe0", "rxe1"], None).unwrap(), "rxe0");
+        assert_eq!(chosen(&["rxe0", "rxe1"], Some("rxe1")).unwrap(), "rxe1");
+        for wanted in [None, Some("siw0")] {
+            let error = chosen(&["siw0"], wanted).unwrap_err();
+            assert!(error.starts_with("RDMA device siw0 is iWARP"), "{error}");
+        }
+        let error = chosen(&["siw0", "rxe0"], Some("mlx5_0")).unwrap_err();
+        assert_eq!(error, "no RDMA device \"mlx5_0\" (there are: siw0, rxe0)");
+        assert!(chosen(&[], None).unwrap_err().starts_with("no RDMA device:"));
     }
 }

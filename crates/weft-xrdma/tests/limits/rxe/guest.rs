@@ -6,53 +6,38 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
+use weft_testkit::rxe::{NETWORK_V6, TCP_NETWORK, wait_for};
 use weft_units::Duration;
 use weft_xrdma::{Carrier, ChannelId, Event, Node, Payload};
 
-use super::{CHANNELS, CLASS, FLOW_LABEL, NETWORK, NETWORK_V6, PORT, TCP_NETWORK};
+use super::{CHANNELS, CLASS, FLOW_LABEL};
 use crate::end::{self, End, close, connect, node};
 use crate::{alone, ended, wait_until};
 
+/// The port at which the first guest starts other ends.
+const PORT: u16 = 99;
+
 /// The runs of this program in the second guest, by their arguments. A cable that is cut takes IPv6 addresses away.
-pub(super) const RUNS: [&str; 3] = [
+pub(super) const RUNS: [&str; 4] = [
     "--ignored rxe::guest::labels",
     "carriers:: cycles:: resources::",
     "--ignored rxe::guest::a_cut_cable",
+    "--ignored rxe::guest::devices_of_iwarp",
 ];
-
-/// Returns the beginning of both scripts: the interfaces' addresses, and the device.
-fn set_up(guest: u8) -> String {
-    format!(
-        "\
-echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-ip link set lo up; ip link set eth0 up; ip link set eth1 up
-ip address add {NETWORK}.{guest}/24 dev eth0
-ip address add {NETWORK_V6}:{guest}/64 dev eth0
-ip address add {TCP_NETWORK}.{guest}/24 dev eth1
-rdma-link link add rxe0 type rxe netdev eth0
-export RUST_BACKTRACE=0
-"
-    )
-}
 
 /// Returns the script of the guest that starts other ends.
 pub(super) fn server_script() -> String {
     let address = end::ADDRESS;
-    set_up(1)
-        + &format!(
-            "{address}={TCP_NETWORK}.1 /limits --ignored --exact rxe::guest::other_host --nocapture\n"
-        )
+    format!(
+        "{address}={TCP_NETWORK}.1 /limits --ignored --exact rxe::guest::other_host --nocapture\n"
+    )
 }
 
 /// Returns the script of the guest that runs the tests.
 pub(super) fn client_script() -> String {
     let (host, at) = (end::HOST, format!("{TCP_NETWORK}.1"));
-    let mut script = set_up(2);
-    script += &format!("until nc -w 1 {at} {PORT} -e true; do sleep 0.1; done\n");
-    for run in RUNS {
-        script += &format!("{host}={at}:{PORT} /limits --test-threads=1 {run}\n");
-    }
-    script + "poweroff -f\n"
+    let runs = RUNS.map(|run| format!("{host}={at}:{PORT} /limits --test-threads=1 {run}\n"));
+    wait_for(&at, PORT) + &runs.concat()
 }
 
 #[test]
@@ -156,4 +141,29 @@ fn a_cut_cable_ends_channels_but_those_with_a_stream() {
     command_there("ip link set eth0 up");
     let again = bare.connect_and_wait(end.at).expect("the cable is back");
     call(&mut bare, again, 100_000);
+}
+
+/// Executes a command of `rdma link` in this guest.
+fn rdma_link(words: &str) {
+    let status = Command::new("rdma-link").arg("link").args(words.split(' ')).status();
+    assert!(status.expect("it is there").success(), "rdma link {words}");
+}
+
+#[test]
+#[ignore = "it needs the second guest (make rxe)"]
+fn devices_of_iwarp_are_passed_over_and_refused_by_name() {
+    let _alone = alone();
+    let end = End::start(&[]);
+    // Of the two devices, that of iWARP is first.
+    rdma_link("delete rxe0");
+    rdma_link("add siw0 type siw netdev eth1");
+    let refused = Node::new(weft_xrdma::Options::default()).unwrap_err().to_string();
+    assert!(refused.contains("RDMA device siw0 is iWARP"), "{refused}");
+    rdma_link("add rxe0 type rxe netdev eth0");
+    let mut node = node(&[""; 0]);
+    assert_eq!(node.context().verbs().name(), "rxe0");
+    let channel = node.connect_and_wait(end.at).expect("it is taken");
+    call(&mut node, channel, 100_000);
+    let refused = Node::new("device=siw0".parse().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("RDMA device siw0 is iWARP"), "{refused}");
 }

@@ -5,27 +5,15 @@
 
 mod capture;
 mod guest;
-mod machine;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use capture::{Capture, Packet};
-use machine::{Cables, Guest, Image};
+use weft_testkit::rxe::{Guests, NETWORK, NETWORK_V6};
 
 /// The name of the test in records of skipped ones.
 const TEST: &str = "two guests on rxe";
-
-/// The addresses of the guests on the cable of RoCE end in the guest's number.
-const NETWORK: &str = "10.79.0";
-/// The addresses of the guests on the cable of TCP.
-const TCP_NETWORK: &str = "10.80.0";
-/// The same on the cable of RoCE, in IPv6.
-const NETWORK_V6: &str = "fd79:";
-/// The port at which the second guest starts other ends.
-const PORT: u16 = 99;
 
 /// The traffic class of channels that set it, and their number.
 const CLASS: u8 = 96;
@@ -33,34 +21,21 @@ const CLASS: u8 = 96;
 const FLOW_LABEL: u32 = 0x1_2345;
 const CHANNELS: usize = 8;
 
-/// The folder of a test, which is removed with this value.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 #[ignore = "it boots two guests on emulated processors (make rxe)"]
 fn channels_between_two_guests_on_rxe_keep_every_promise() {
-    let image = match Image::find() {
-        Ok(image) => image,
+    let mut guests = match Guests::find() {
+        Ok(guests) => guests,
         Err(missing) => return weft_testkit::skip(TEST, &missing),
     };
-    let folder = std::env::temp_dir().join(format!("weft-rxe-{}", std::process::id()));
-    let folder = Scratch(folder);
-    fs::create_dir_all(&folder.0).expect("a temporary folder");
-    let cables = Cables::new(&folder.0);
-    let server = Guest::boot(&image, &cables, 1, &guest::server_script());
-    let mut client = Guest::boot(&image, &cables, 2, &guest::client_script());
-    client.wait();
-    let console = client.console();
-    println!("{console}");
-    let passed = console.matches("test result: ok.").count();
-    assert_eq!(passed, guest::RUNS.len(), "of the other guest: {}", server.console());
-    check_labels(&fs::read(cables.capture()).expect("QEMU writes it"));
+    let own = std::env::current_exe().expect("it has a path");
+    guests.files().add_program("limits", &own);
+    let outcome = guests.run(&guest::server_script(), &guest::client_script());
+    let [server, client] = outcome.consoles;
+    println!("{client}");
+    let passed = client.matches("test result: ok.").count();
+    assert_eq!(passed, guest::RUNS.len(), "of the other guest: {server}");
+    check_labels(&outcome.capture);
 }
 
 /// Returns the traffic class that a packet was sent with: a queue on the way may have replaced ECT(0) by CE (RFC 3168), as
