@@ -30,9 +30,10 @@ impl Retries {
     /// 67 ms at least: NICs wait up to four times as long.
     pub(super) const NIC: Self = Self { timeout: 14, count: 7 };
 
-    /// On the kernel's rxe a count of 7 has no end. It waits for the exact time, 268 ms, and the peer's processor answers: 67
-    /// ms would end channels to a busy host.
-    const RXE: Self = Self { timeout: 16, count: 6 };
+    /// On the kernel's rxe a count of 7 has no end. It waits for the exact time, 1.07 s, and the peer's processor answers:
+    /// earlier, the retransmissions of hundreds of queue pairs keep a busy host from answering at all. A dead host is detected
+    /// before the last one (`keepalive_timeout`).
+    const RXE: Self = Self { timeout: 18, count: 6 };
 
     /// The vendor of rxe (`RXE_VENDOR_ID`).
     const RXE_VENDOR: u32 = 0xff_ffff;
@@ -392,6 +393,9 @@ mod tests {
         let mut device: ibv_device_attr = unsafe { core::mem::zeroed() };
         assert_eq!(Retries::of(&device), Retries::NIC);
         device.vendor_id = Retries::RXE_VENDOR;
-        assert!(Retries::of(&device).count < 7);
+        let Retries { timeout, count } = Retries::of(&device);
+        assert!(count < 7);
+        let gives_up_after = (4096_u64 << timeout) * u64::from(count + 1);
+        assert!(gives_up_after > 7_000_000_000, "{gives_up_after} ns");
     }
 }
