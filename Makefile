@@ -69,10 +69,10 @@ doors: ## Stock wheels of NIXL and Mooncake over Weft: bytes, loss, a path's dea
 	scripts/doors.py test
 	scripts/doors.py bench
 
-rxe: ## X-RDMA on the kernel's rxe in Rust and C: two guests in QEMU with the stock libibverbs, the labels on the wire; siw is refused
+rxe: ## X-RDMA on the kernel's rxe in Rust, C and Python: two guests in QEMU with the stock libibverbs, the labels on the wire; siw is refused
 	@scripts/setup.sh build rxe
 	$(CARGO) test --package weft-xrdma --test limits -- --ignored --exact rxe::channels_between_two_guests_on_rxe_keep_every_promise
-	$(CARGO) test --package weft-xrdma-c --test rxe -- --ignored
+	$(CARGO) test --package weft-xrdma-c --package weft-py --test rxe -- --ignored
 
 figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
 	@scripts/setup.sh build lab verbs rivals
