@@ -127,8 +127,8 @@ clusters: ## One sweep of the simulator on a process pool, Dask, Ray, submitit a
 	@scripts/setup.sh build
 	scripts/clusters.sh
 
-torch: ## PyTorch and Ray of PyPI over Weft: collectives, DDP and FSDP beside gloo, torchrun, Ray's arrays (gigabytes of wheels)
-	@scripts/setup.sh build torch stock-torch
+torch: ## PyTorch and Ray of PyPI over Weft: collectives, DDP and FSDP beside gloo, torchrun, Ray's arrays on one host and two (gigabytes of wheels)
+	@scripts/setup.sh build lab torch stock-torch
 	$(CARGO) test --package weft-py --test python -- --include-ignored torch ray
 
 nccl: ## NCCL's net plugin: every check, 1 GiB, paths that die and return, speed; NCCL_SOURCE=DIR adds NCCL's sockets (as root, ten minutes)
