@@ -138,7 +138,7 @@ pub struct Controller {
     jobs: BTreeMap<String, Job>,
     /// The names of the jobs whose traffic is recorded.
     recorded: Vec<String>,
-    /// What links are reserved for.
+    /// The bursts for which links are reserved.
     reservations: Reservations,
     /// `true` if tables or avoided links have changed since the paths of jobs were compared with their plans.
     are_jobs_stale: bool,
