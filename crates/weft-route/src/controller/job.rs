@@ -10,7 +10,6 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, Duration, Instant};
 
-use super::reserve::Reservations;
 use super::{Controller, EventKind, Subject};
 use crate::bursts::{Bursts, Traffic};
 use crate::fabric::LinkId;
@@ -268,7 +267,7 @@ impl Controller {
             return Err(JobError::Damaged("a job's flows are out of order"));
         }
         self.jobs = jobs;
-        self.reservations = Reservations::default();
+        self.end_reservations();
         self.are_jobs_stale = true;
         Ok(())
     }

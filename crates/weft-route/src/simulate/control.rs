@@ -5,7 +5,7 @@ use alloc::vec;
 
 use weft_units::{Duration, Instant, Rng};
 
-use super::jobs::whole;
+use super::numbers::whole;
 use super::run::{PACKET, Simulation};
 use crate::controller::{Action, Controller};
 use crate::fabric::{End, RouterId};

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 
-use super::jobs::{to_f64, whole};
+use super::numbers::{to_f64, whole};
 
 /// The iterations of jobs. Each job draws the length of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use weft_topo::{NodeId, Topology};
 use weft_units::{ByteCount, Rng, Seed};
 
 use super::Setup;
+use super::numbers::to_f64;
 
 /// Number of NICs of a server.
 pub(super) const NICS: u32 = 8;
@@ -150,14 +151,4 @@ pub(super) fn bus_bandwidth(
     seconds: f64,
 ) -> f64 {
     collective.bus_factor(servers) * to_f64(size.0) / seconds
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts and sizes are far below 2^52")]
-pub(super) const fn to_f64(count: u64) -> f64 {
-    count as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-pub(super) const fn whole(value: f64) -> u64 {
-    value as u64
 }

@@ -8,6 +8,7 @@
 mod control;
 mod iterations;
 mod jobs;
+mod numbers;
 pub mod rates;
 mod run;
 mod setup;

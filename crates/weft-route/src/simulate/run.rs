@@ -16,7 +16,8 @@ use weft_topo::{Failures, Routes, Topology};
 use weft_units::{Duration, Instant, Rng, Seed};
 
 use super::iterations::Training;
-use super::jobs::{Jobs, flows, to_f64, whole};
+use super::jobs::{Jobs, flows};
+use super::numbers::{to_f64, whole};
 use super::rates::{Routed, max_min};
 use super::{Setup, SetupError, Switches, tables};
 use crate::controller::{Controller, Event};

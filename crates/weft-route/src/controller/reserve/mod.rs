@@ -181,6 +181,11 @@ impl Controller {
         job.traffic.record(sample.at, bytes, &self.config.reservations);
     }
 
+    /// Ends all reservations, because other jobs take the place of those that had them.
+    pub(super) fn end_reservations(&mut self) {
+        self.reservations = Reservations::default();
+    }
+
     /// Finds the bursts of jobs after the window `index`, and reserves links for them.
     pub(super) fn reserve(&mut self, index: u64, now: Instant) {
         if !self.config.reservations.reserves() {

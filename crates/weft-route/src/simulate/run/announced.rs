@@ -12,7 +12,7 @@ use weft_units::{BitRate, Seed};
 use super::{SimFlow, Simulation};
 use crate::controller::{Pair, PortSearch};
 use crate::flow::Flow;
-use crate::simulate::jobs::to_f64;
+use crate::simulate::numbers::to_f64;
 
 /// Returns the name of a job.
 fn name(job: u64) -> String {

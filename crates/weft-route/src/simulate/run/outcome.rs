@@ -11,7 +11,8 @@ use crate::controller::Stats;
 use crate::fabric::{End, LinkId};
 use crate::simulate::Setup;
 use crate::simulate::iterations::Training;
-use crate::simulate::jobs::{Job, bus_bandwidth, is_all_to_all, seconds, to_f64, whole};
+use crate::simulate::jobs::{Job, bus_bandwidth, is_all_to_all, seconds};
+use crate::simulate::numbers::{to_f64, whole};
 
 /// The results of one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
