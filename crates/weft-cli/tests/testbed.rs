@@ -84,8 +84,8 @@ fn hopper_leaves_slow_spines_in_both_worlds() {
         }
         assert_eq!(metric(world, "single", "path_switches"), 0.0, "{found}");
         assert!(metric(world, "hopper", "path_switches") >= 8.0, "{found}");
-        let share = |balancer| metric(world, balancer, "slow_uplink_share");
-        assert!(share("hopper") < 0.7 * share("single"), "{found}");
+        // Flows that keep their path put half of their packets there on average. Those of one run are too few to compare with.
+        assert!(metric(world, "hopper", "slow_uplink_share") < 0.7 * 0.5, "{found}");
     }
 }
 
