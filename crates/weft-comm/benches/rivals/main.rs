@@ -14,9 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use weft_comm::{
-    Call, Channels, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token,
-};
+use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
 use weft_testkit::{figure_row, json};
 use weft_units::{BitRate, Duration};
@@ -32,8 +30,6 @@ const SIZES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 const RUN_TIMEOUT: &str = "45";
 /// The environment variable with the rank's number, for the processes that this one starts.
 const RANK: &str = "RIVALS_RANK";
-/// The same, with the carrier of their messages.
-const CHANNELS: &str = "RIVALS_CHANNELS";
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -233,8 +229,6 @@ impl Bench {
                     command.env("WEFT_LINE_RATE", rate.to_string());
                 }
                 command.env("WEFT_MTU", self.mtu.to_string());
-                let channels = if lab.is_some() { Channels::Net } else { Channels::Shm };
-                command.env(CHANNELS, channels.name());
             })
         };
         (0..RANKS).map(start).collect()
@@ -298,8 +292,7 @@ impl Bench {
 
 /// Runs a rank of Weft.
 fn run_rank(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()> {
-    let channels = std::env::var(CHANNELS)?.parse()?;
-    let options = Options { lanes: 1, channels, ..Options::default() };
+    let options = Options { lanes: 1, ..Options::default() };
     let mut group = Communicator::join(at, rank, RANKS, options)?;
     let timeout = Some(Duration::from_secs(60));
     for word in sizes {

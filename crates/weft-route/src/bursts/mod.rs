@@ -2,7 +2,7 @@
 //! and figure 2(b)).
 //!
 //! [`Traffic`] counts a job's sampled bytes in short bins, `find.rs` finds the period in them, and [`Bursts`] predicts
-//! when the job sends. `controller/reserve.rs` reserves links for that time.
+//! when the job sends. `controller/reserve/` reserves links for that time.
 
 mod find;
 #[cfg(test)]

@@ -121,6 +121,7 @@ pub struct EventQueue<E> {
     side_of: Vec<u8>,
     /// `true` if another part serves any node.
     is_part: bool,
+    /// The sides: one, or two that alternate.
     sides: Vec<Side>,
     /// The side being served, or served last.
     serving: usize,
