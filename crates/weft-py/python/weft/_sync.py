@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -40,7 +40,26 @@ class Channel(BaseChannel):
 
         Raises the errors of `send`, `Timeout` after `timeout` seconds, and `Closed` if the channel ends.
         """
-        return self._node._call(self, body, timeout)
+        return self._node._response(self._node._request(self, body, timeout), timeout)
+
+    def calls(self, bodies: Iterable[Buffer], at_once: int, timeout: float | None = None) -> Generator[Message]:
+        """Sends requests, of which at most `at_once` are pending, and iterates over their responses in the same order.
+
+        The next request leaves before its turn's response is returned, so that the peer always has work. `timeout` is for
+        each response. Raises the errors of `call`; requests that are pending then, or when the iteration ends early,
+        are forgotten.
+        """
+        pending: deque[int] = deque()
+        try:
+            for body in bodies:
+                pending.append(self._node._request(self, body, timeout))
+                if len(pending) >= at_once:
+                    yield self._node._response(pending.popleft(), timeout)
+            while pending:
+                yield self._node._response(pending.popleft(), timeout)
+        finally:
+            for request in pending:
+                self._node._forget(self, request)
 
     def receive(self, timeout: float | None = None) -> Message:
         """Returns the next message or request on this channel. Raises `Closed` or `Timeout`."""
@@ -155,19 +174,28 @@ class Node(BaseNode[Channel]):
             self._native.wait(0.001)
             self._dispatch(self._native.poll())
 
-    def _call(self, channel: Channel, body: Buffer, timeout: float | None) -> Message:
+    def _request(self, channel: Channel, body: Buffer, timeout: float | None) -> int:
+        """Sends a request; `_response` or `_forget` follows."""
         number = self._submit(lambda: self._native.request(channel._number, body), timeout)
         self._calls[number] = (channel, None)
+        return number
+
+    def _response(self, request: int, timeout: float | None) -> Message:
         try:
-            self._until(lambda: self._calls[number][1] is not None, timeout)
+            self._until(lambda: self._calls[request][1] is not None, timeout)
         finally:
-            outcome = self._calls.pop(number)[1]
+            channel, outcome = self._calls.pop(request)
         if isinstance(outcome, BaseMessage):
             return outcome
         if outcome is None:
-            self._native.forget(channel._number, number)
+            self._native.forget(channel._number, request)
             raise Timeout(f"no response in {timeout} s")
         raise outcome
+
+    def _forget(self, channel: Channel, request: int) -> None:
+        del self._calls[request]
+        if not self.closed:
+            self._native.forget(channel._number, request)
 
     def _make(self, number: int) -> Channel:
         return Channel(self, number)

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Iterator
+from contextlib import closing
 
 import weft
 from peer import Peer
@@ -31,6 +33,39 @@ class Calls(unittest.TestCase):
                 channel.call("text")  # type: ignore[arg-type]
             with self.assertRaises(BufferError):
                 channel.call(memoryview(b"abcdef")[::2])
+
+    def test_several_calls_are_pending_at_once_and_their_responses_are_in_order(self) -> None:
+        with weft.Node() as server, weft.Node() as client:
+            thread = threading.Thread(target=answer_in_reverse, args=(server, 3, 9))
+            address = server.listen("127.0.0.1:0")
+            thread.start()
+            channel = client.connect(address)
+            sent = 0
+            received: list[bytes] = []
+
+            def bodies() -> Iterator[bytes]:
+                nonlocal sent
+                for number in range(9):
+                    sent += 1
+                    self.assertLessEqual(sent - len(received), 3)
+                    yield b"%d" % number
+
+            for message in channel.calls(bodies(), at_once=3, timeout=5):
+                received.append(bytes(message))
+            thread.join()
+            self.assertEqual(received, [b"%d" % number for number in range(9)])
+
+    def test_calls_that_end_early_are_forgotten(self) -> None:
+        with Peer() as peer, weft.connect(peer.address) as channel:
+            responses = channel.calls([b"first", b"ignore", b"ignore"], at_once=2, timeout=0.1)
+            self.assertEqual(bytes(next(responses)), b"first")
+            with self.assertRaisesRegex(weft.Timeout, "no response in 0.1 s"):
+                next(responses)
+            self.assertEqual(channel.state["asked"], 0)
+            with closing(channel.calls([b"x"] * 5, at_once=4)) as responses:
+                next(responses)
+            self.assertEqual(channel.state["asked"], 0)
+            self.assertEqual(bytes(channel.call(b"x", timeout=5)), b"x")
 
     def test_messages_come_in_both_directions(self) -> None:
         with Peer() as peer, weft.Node() as node:
@@ -89,6 +124,14 @@ class Calls(unittest.TestCase):
             assert trace
             self.assertGreater(sum(trace[:3]), 0)
             self.assertGreater(channel.state["clock_offset_ns"] + 10**9, 0)
+
+
+def answer_in_reverse(server: weft.Node, at_once: int, count: int) -> None:
+    """Answers no request before `at_once` of them are pending, and the last of these first."""
+    for _ in range(count // at_once):
+        for message in reversed([server.receive(timeout=5) for _ in range(at_once)]):
+            message.respond(message.body)
+    server.accept(timeout=5).close(timeout=5)
 
 
 def answer_two(server: weft.Node) -> None:
