@@ -227,8 +227,8 @@ impl Node {
 
 /// Returns a non-blocking listener.
 fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
-    let listener = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-    listener.set_nonblocking(true)?;
+    let kind = Type::STREAM.nonblocking();
+    let listener = Socket::new(Domain::for_address(at), kind, Some(Protocol::TCP))?;
     listener.set_reuse_address(true)?;
     listener.bind(&at.into())?;
     // A client whose connection does not fit in the backlog retries after one second.
@@ -238,9 +238,8 @@ fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Starts to connect a non-blocking socket; it becomes writable when it is connected or has failed.
 fn start_connecting(to: SocketAddr) -> std::io::Result<TcpStream> {
-    let connection = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    connection.set_nonblocking(true)?;
-    connection.set_tcp_nodelay(true)?;
+    let kind = Type::STREAM.nonblocking();
+    let connection = Socket::new(Domain::for_address(to), kind, Some(Protocol::TCP))?;
     match connection.connect(&to.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) || would_block(&error) => {}
