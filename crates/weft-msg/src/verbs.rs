@@ -180,6 +180,14 @@ pub trait Verbs: Registrar {
     /// The queue is full, or the queue pair is in the error state.
     fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError>;
 
+    /// Posts a receive request for each slice in order, all with the same number.
+    ///
+    /// # Errors
+    /// The errors of [`post_receive`](Self::post_receive); the requests before the refused one are posted.
+    fn post_receives(&mut self, qp: Qp, wr_id: u64, to: &[Slice]) -> Result<(), DeviceError> {
+        to.iter().try_for_each(|&to| self.post_receive(qp, wr_id, to))
+    }
+
     /// Posts a send request.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::Library;
-use weft_msg::ConfigError;
+use weft_msg::{ConfigError, DeviceError};
 
 use weft_verbs_abi::*;
 
@@ -163,6 +163,17 @@ pub(crate) fn check_pointer<T>(
         return Err(VerbsLibraryError::Failed { call, error: std::io::Error::last_os_error() });
     }
     Ok(pointer)
+}
+
+/// Returns the error of a failed call: `result` is an error number, or negative if the number is in
+/// errno.
+pub(crate) fn refused(doing: &'static str, result: c_int) -> DeviceError {
+    let code = if result > 0 {
+        result
+    } else {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    };
+    DeviceError { doing, why: "the device refused", code }
 }
 
 /// Checks a function's result, which is zero or an error number.

@@ -1,5 +1,7 @@
 //! Incoming frames of both carriers.
 
+use alloc::vec::Vec;
+
 use weft_units::{Duration, Instant};
 use weft_wire::{FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
@@ -22,12 +24,17 @@ impl Channel {
         if shared.receives.is_some() {
             return Ok(());
         }
-        let wanted = self.offer.depth + self.offer.ack_frames;
-        while self.posted.len() < usize::from(wanted) {
-            let block = shared.frame_block().map_err(CloseReason::Device)?;
-            self.post_receive(shared, block)?;
+        let wanted = usize::from(self.offer.depth + self.offer.ack_frames);
+        let before = self.posted.len();
+        self.posted.reserve(wanted.saturating_sub(before));
+        while self.posted.len() < wanted {
+            self.posted.push_back(shared.frame_block().map_err(CloseReason::Device)?);
         }
-        Ok(())
+        let len = shared.frame_len();
+        let new = self.posted.range(before..);
+        let to: Vec<_> = new.map(|block| Slice { len, ..block.slice() }).collect();
+        let id = shared.work_id(WorkId::Receive);
+        shared.verbs.post_receives(self.qp, id, &to).map_err(CloseReason::Device)
     }
 
     fn post_receive<V: Verbs>(

@@ -6,9 +6,9 @@ use core::ptr;
 use std::collections::VecDeque;
 
 use weft_msg::{DeviceError, QpSizes};
+use weft_rnic::Status;
 
-use super::work::refused;
-use crate::library::{Verbs, VerbsLibraryError, check_pointer};
+use crate::library::{Verbs, VerbsLibraryError, check_pointer, refused};
 use weft_verbs_abi::*;
 
 /// Maximum number of completions per poll of the device.
@@ -247,6 +247,31 @@ impl Completions {
 /// power of two, because devices reserve an entry and round up.
 const fn cq_entries(wanted: u64) -> u64 {
     (wanted + 1).next_power_of_two() - 1
+}
+
+/// Returns the status of a `wc_status` of verbs.h; `General` for an unknown one.
+pub(super) fn status_of(number: u32) -> Status {
+    use Status::*;
+    if number == Success as u32 {
+        return Success;
+    }
+    let errors = [
+        LocalLength,
+        LocalQpOperation,
+        LocalProtection,
+        WrFlush,
+        MwBind,
+        BadResponse,
+        LocalAccess,
+        RemoteInvalidRequest,
+        RemoteAccess,
+        RemoteOperation,
+        RetryExceeded,
+        RnrRetryExceeded,
+        RemoteAborted,
+        Fatal,
+    ];
+    errors.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }
 
 #[cfg(test)]

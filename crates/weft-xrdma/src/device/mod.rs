@@ -15,6 +15,7 @@ mod completions;
 mod gids;
 mod labels;
 mod open;
+mod receives;
 mod regions;
 mod segments;
 mod source_ports;

@@ -12,9 +12,11 @@ use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
 
+use super::completions::status_of;
+use super::receives::{link, receive_request};
 use super::regions::Registered;
 use super::{IbVerbs, PORT};
-use crate::library::check_pointer;
+use crate::library::{check_pointer, refused};
 use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
@@ -74,7 +76,7 @@ impl IbVerbs {
     }
 
     /// Returns the object of a queue pair.
-    fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
+    pub(super) fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
         self.qps.get(&qp.0).map(|(qp, _)| *qp).ok_or(DeviceError {
             doing: "using a queue pair",
             why: "it is gone",
@@ -250,8 +252,7 @@ impl DeviceVerbs for IbVerbs {
 
     fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         let mut sge = sge(&to);
-        let mut request =
-            ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut request = receive_request(wr_id, &mut sge);
         let mut bad = ptr::null_mut();
         // SAFETY: the request and its piece live until the call returns, as verbs requires.
         let posted = unsafe {
@@ -265,19 +266,18 @@ impl DeviceVerbs for IbVerbs {
     }
 
     fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
-        let qp = self.qp(qp)?;
         let mut sge = sge(&to);
-        let mut request =
-            ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the request and its piece live until the call returns, as verbs requires.
-        let posted = unsafe {
-            (*self.context).ops.post_recv.map(|post| post(qp, &raw mut request, &raw mut bad))
-        };
-        match posted {
-            Some(0) => Ok(()),
-            code => Err(refused("posting a receive request", code.unwrap_or(libc::EOPNOTSUPP))),
-        }
+        let mut request = receive_request(wr_id, &mut sge);
+        // SAFETY: the request is a list of one, and lives until the call returns with its piece.
+        unsafe { self.post_receive_list(qp, &raw mut request) }
+    }
+
+    fn post_receives(&mut self, qp: Qp, wr_id: u64, to: &[Slice]) -> Result<(), DeviceError> {
+        let mut pieces: Vec<ibv_sge> = to.iter().map(sge).collect();
+        let mut requests: Vec<ibv_recv_wr> =
+            pieces.iter_mut().map(|piece| receive_request(wr_id, piece)).collect();
+        // SAFETY: the requests live until the call returns, with their pieces.
+        unsafe { self.post_receive_list(qp, link(&mut requests)) }
     }
 
     fn post_send(
@@ -327,7 +327,7 @@ impl DeviceVerbs for IbVerbs {
 
     fn poll(&mut self) -> Option<Completion> {
         let wc = self.completions.poll()?;
-        let status = status(wc.status);
+        let status = status_of(wc.status);
         let has_immediate = wc.wc_flags & wc_flag::WITH_IMM != 0;
         let len = if status == Status::Success { wc.byte_len } else { 0 };
         let immediate = has_immediate.then(|| u32::from_be(wc.imm_data));
@@ -343,44 +343,8 @@ impl DeviceVerbs for IbVerbs {
     }
 }
 
-/// Returns the error of a failed call: `result` is an error number, or negative if the number is in
-/// errno.
-pub(super) fn refused(doing: &'static str, result: c_int) -> DeviceError {
-    let code = if result > 0 {
-        result
-    } else {
-        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-    };
-    DeviceError { doing, why: "the device refused", code }
-}
-
 const fn sge(slice: &Slice) -> ibv_sge {
     ibv_sge { addr: slice.address, length: slice.len, lkey: slice.lkey }
-}
-
-/// Returns the status of a `wc_status` of verbs.h; `General` for an unknown one.
-fn status(number: u32) -> Status {
-    use Status::*;
-    if number == Success as u32 {
-        return Success;
-    }
-    let errors = [
-        LocalLength,
-        LocalQpOperation,
-        LocalProtection,
-        WrFlush,
-        MwBind,
-        BadResponse,
-        LocalAccess,
-        RemoteInvalidRequest,
-        RemoteAccess,
-        RemoteOperation,
-        RetryExceeded,
-        RnrRetryExceeded,
-        RemoteAborted,
-        Fatal,
-    ];
-    errors.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }
 
 #[cfg(test)]
