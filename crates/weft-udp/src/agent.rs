@@ -117,10 +117,13 @@ impl Agent {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &AgentConfig) -> Result<Self, OpenError> {
-        let sockets = Sockets::open(&SocketConfig {
-            paths: config.transport.paths,
-            ..config.sockets.clone()
-        })?;
+        let mut sockets = SocketConfig { paths: config.transport.paths, ..config.sockets.clone() };
+        if config.trimmed.is_some() {
+            sockets.keep_kernel(
+                "packet sockets do not see what takes it, and trimmed packets are read from one",
+            );
+        }
+        let sockets = Sockets::open(&sockets)?;
         let open_trimmed = |trimmed| TrimmedSocket::open(trimmed, sockets.local());
         let trimmed = config.trimmed.map(open_trimmed).transpose()?;
         if let Some(trimmed) = &trimmed {
@@ -230,7 +233,8 @@ impl Agent {
     /// Returns the time of the next work if no packet arrives.
     pub fn next_due(&self) -> Instant {
         let room_at = self.port.as_ref().and_then(Port::room_at);
-        let due = [self.endpoint.poll_timeout(), self.driver.next_due(), room_at];
+        let retry_at = self.driver.sockets.outbox.retry_at();
+        let due = [self.endpoint.poll_timeout(), self.driver.next_due(), room_at, retry_at];
         due.into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 

@@ -38,7 +38,10 @@ impl Sockets {
             syscall::attach_steering(receivers[0].as_fd(), steering)
                 .map_err(refused("have datagrams steered to threads"))?;
         }
-        let config = SocketConfig { local, ..config.clone() };
+        let mut config = SocketConfig { local, ..config.clone() };
+        if threads > 1 {
+            config.keep_kernel("several threads receive on one port");
+        }
         let mut senders = vec![Senders::open(&config)?];
         for _ in 1..threads {
             senders.push(senders[0].join(&config)?);

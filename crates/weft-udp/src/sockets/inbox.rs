@@ -6,8 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
+use weft_xdp::Refusal;
+
+use super::wire::XdpInbox;
 use super::{
-    Granted, HOP_LIMIT, Received, SocketConfig, SocketError, Tap, address_of, open_bound,
+    Granted, HOP_LIMIT, Received, SocketConfig, SocketError, Tap, Wire, address_of, open_bound,
     prepare_receiver, syscall,
 };
 
@@ -19,6 +22,11 @@ const CE: u8 = 0b11;
 pub struct Inbox {
     pub(super) socket: Socket,
     pub(super) receiver: syscall::Receiver,
+    /// AF_XDP, if datagrams take it.
+    pub(super) xdp: Option<XdpInbox>,
+    /// The sending side of AF_XDP, until an outbox takes it.
+    sender: Option<weft_xdp::Sender>,
+    refusal: Option<Refusal>,
     /// The capture of arrivals, and the port of the socket.
     pub(super) tap: Option<(Tap, u16)>,
 }
@@ -42,12 +50,45 @@ impl Inbox {
         let local = address_of(&socket)?;
         let tap = config.capture.as_ref().map(|capture| Tap::new(capture, local.ip()));
         let tap = tap.transpose()?.map(|tap| (tap, local.port()));
-        Ok((Self { socket, receiver, tap }, granted))
+        let (mut xdp, mut sender, mut refusal) = (None, None, None);
+        if config.wire == Wire::AfXdp {
+            match weft_xdp::open(local, HOP_LIMIT) {
+                Ok((sending, receiving)) => {
+                    (xdp, sender) = (Some(XdpInbox::new(receiving)), Some(sending));
+                }
+                Err(reason) => {
+                    eprintln!("weft: the kernel's sockets carry UDP {local}, not AF_XDP: {reason}");
+                    refusal = Some(reason);
+                }
+            }
+        }
+        Ok((Self { socket, receiver, xdp, sender, refusal, tap }, granted))
     }
 
-    /// Returns the socket to wait on for packets.
+    /// Returns the reason that datagrams take the kernel's sockets although AF_XDP was configured, if they do.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+
+    /// Returns the way of most datagrams.
+    pub fn wire(&self) -> Wire {
+        if self.xdp.is_some() { Wire::AfXdp } else { Wire::Kernel }
+    }
+
+    /// Returns the sending side of AF_XDP, once, for the outbox of the same address.
+    pub fn take_xdp_sender(&mut self) -> Option<weft_xdp::Sender> {
+        self.sender.take()
+    }
+
+    /// Returns the UDP socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Returns the sockets to wait on for packets, that of most packets first.
+    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let xdp = self.xdp.iter().flat_map(|xdp| xdp.receiver.sockets());
+        xdp.chain(std::iter::once(self.socket.as_fd()))
     }
 
     /// Receives without blocking and returns the number of messages.
@@ -57,7 +98,10 @@ impl Inbox {
     /// connected, so ICMP errors of one peer do not reach the others.
     #[inline]
     pub fn receive(&mut self) -> io::Result<usize> {
-        let messages = self.receiver.receive(self.socket.as_fd())?;
+        let messages = match self.xdp.as_mut().map_or(0, XdpInbox::receive) {
+            0 => self.receiver.receive(self.socket.as_fd())?,
+            messages => messages,
+        };
         if self.tap.is_some() {
             self.capture(messages);
         }
@@ -75,7 +119,16 @@ impl Inbox {
     /// Returns `true` if the last [`receive`](Self::receive) filled its batch, so that more may be
     /// waiting.
     pub fn may_have_more(&self) -> bool {
-        self.receiver.is_full()
+        match self.current_xdp() {
+            Some(xdp) => xdp.receiver.is_full(),
+            None => self.receiver.is_full(),
+        }
+    }
+
+    /// Returns AF_XDP if the last batch is its.
+    #[inline]
+    fn current_xdp(&self) -> Option<&XdpInbox> {
+        self.xdp.as_ref().filter(|xdp| xdp.is_current)
     }
 
     /// Returns the bytes of message `index`, to be changed in place; each datagram has
@@ -85,7 +138,10 @@ impl Inbox {
     /// If `index` is not below the number that the last [`receive`](Self::receive) returned.
     #[inline]
     pub fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
-        self.receiver.bytes_mut(index)
+        match self.xdp.as_mut().filter(|xdp| xdp.is_current) {
+            Some(xdp) => xdp.receiver.bytes_mut(index),
+            None => self.receiver.bytes_mut(index),
+        }
     }
 
     /// Returns message `index` of the last [`receive`](Self::receive).
@@ -94,15 +150,31 @@ impl Inbox {
     /// If `index` is not below the number that it returned.
     #[inline]
     pub fn message(&self, index: usize) -> Received<'_> {
+        if let Some(xdp) = self.current_xdp() {
+            let (meta, bytes) = xdp.receiver.datagram(index);
+            return Received {
+                from: meta.from,
+                bytes,
+                segment: bytes.len(),
+                congestion_experienced: meta.traffic_class & CE == CE,
+                hops: hops(meta.hop_limit),
+                wall_clock_nanos: 0,
+            };
+        }
         let (meta, bytes) = self.receiver.message(index);
-        let hops = HOP_LIMIT.checked_sub(meta.hop_limit).filter(|_| meta.hop_limit != 0);
         Received {
             from: meta.from,
             bytes,
             segment: meta.segment,
             congestion_experienced: meta.traffic_class & CE == CE,
-            hops: hops.unwrap_or(0),
+            hops: hops(meta.hop_limit),
             wall_clock_nanos: meta.wall_clock_nanos,
         }
     }
+}
+
+/// Returns the number of routers that a packet passed, by what is left of its TTL.
+#[inline]
+fn hops(hop_limit: u8) -> u8 {
+    HOP_LIMIT.checked_sub(hop_limit).filter(|_| hop_limit != 0).unwrap_or(0)
 }

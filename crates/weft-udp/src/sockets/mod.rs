@@ -19,6 +19,7 @@ mod strays;
 #[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
 mod syscall;
 mod trimmed;
+mod wire;
 
 pub use capture::CaptureConfig;
 use capture::Tap;
@@ -33,6 +34,8 @@ use strays::Strays;
 pub use syscall::set_option;
 pub use trimmed::TrimmedConfig;
 pub(crate) use trimmed::{TrimmedPacket, TrimmedSocket};
+pub use weft_xdp::Refusal;
+pub use wire::Wire;
 
 /// TTL of sent packets; receivers subtract the remaining TTL from it (BIFROST, appendix D).
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -66,13 +69,16 @@ pub struct SocketConfig {
     pub kernel_timestamps: bool,
     /// Maximum messages of one receive call, 1 to 32; each needs a buffer of 64 KiB.
     pub receive_batch: usize,
+    /// The way of datagrams to and from the interface. Arrivals by AF_XDP have no time of the kernel's.
+    pub wire: Wire,
     /// The capture of sent and received datagrams, if any.
     pub capture: Option<CaptureConfig>,
 }
 
 impl SocketConfig {
     /// Returns the settings of sockets on `local` with `paths` paths, and values that suit most
-    /// machines. The sockets are captured if the environment requests it ([`CaptureConfig::from_environment`]).
+    /// machines. The environment may request a capture ([`CaptureConfig::from_environment`]) and another way of the
+    /// datagrams ([`Wire::from_environment`]).
     pub fn new(local: SocketAddr, paths: u16) -> Self {
         Self {
             local,
@@ -83,7 +89,17 @@ impl SocketConfig {
             offload: true,
             kernel_timestamps: false,
             receive_batch: 8,
+            wire: Wire::from_environment(),
             capture: CaptureConfig::from_environment(),
+        }
+    }
+
+    /// Has datagrams take the kernel's sockets, and reports it if they were not to: what the owner does with them needs
+    /// those.
+    pub(crate) fn keep_kernel(&mut self, reason: &str) {
+        if std::mem::take(&mut self.wire) == Wire::AfXdp {
+            let local = self.local;
+            eprintln!("weft: the kernel's sockets carry UDP {local}, not AF_XDP: {reason}");
         }
     }
 }
@@ -237,6 +253,14 @@ impl Senders {
         Ok(index)
     }
 
+    /// Sends by AF_XDP from now on, from the ports of these sockets.
+    ///
+    /// # Errors
+    /// The kernel does not tell the sockets' ports.
+    pub fn send_by(&mut self, sender: weft_xdp::Sender) -> Result<(), SocketError> {
+        self.outbox.send_by(sender).map_err(refused("ask for a socket's port"))
+    }
+
     fn watch(&self, socket: &Socket, index: u16) -> Result<(), SocketError> {
         let watched = self.strays.watch_one(socket, index);
         watched.map_err(io::Error::from).map_err(refused("watch a socket to send from"))
@@ -272,9 +296,16 @@ impl Sockets {
         Self::joining(senders, Inbox::open(config)?)
     }
 
-    fn joining(senders: Senders, (inbox, granted): (Inbox, Granted)) -> Result<Self, SocketError> {
+    fn joining(
+        mut senders: Senders,
+        (mut inbox, granted): (Inbox, Granted),
+    ) -> Result<Self, SocketError> {
+        inbox.take_xdp_sender().map_or(Ok(()), |sender| senders.send_by(sender))?;
         let Senders { outbox, strays } = senders;
-        Ok(Self { strays, local: address_of(&inbox.socket)?, inbox, outbox, granted })
+        let sockets = Self { strays, local: address_of(&inbox.socket)?, inbox, outbox, granted };
+        // A wait watches one socket; what arrives at the others ends it, too.
+        sockets.inbox.readable().skip(1).try_for_each(|other| sockets.wake_for(other))?;
+        Ok(sockets)
     }
 
     /// Returns a datagram that arrived on a sending socket, if any, with its source.
@@ -294,7 +325,12 @@ impl Sockets {
 
     /// Returns the socket to wait on for packets.
     pub fn readable(&self) -> BorrowedFd<'_> {
-        self.inbox.socket()
+        self.inbox.readable().next().expect("an inbox has a socket")
+    }
+
+    /// Returns the way of most datagrams; with the reason, if AF_XDP was configured and refused.
+    pub fn wire(&self) -> (Wire, Option<&Refusal>) {
+        (self.inbox.wire(), self.inbox.refusal())
     }
 
     /// Ends waits for datagrams at sockets that only send when `other` is readable, too.

@@ -14,6 +14,7 @@ use weft_units::Instant;
 
 use super::backlog::Backlog;
 use super::syscall::{self, BATCH, Outgoing};
+use super::wire::XdpOutbox;
 use super::{ECT_0, Tap};
 
 /// The largest UDP payload over IPv4, which is also GSO's limit.
@@ -21,6 +22,9 @@ const MAX_BYTES: usize = 65_507;
 
 /// The bits of the DSCP in a traffic class (RFC 2474, section 3).
 const DSCP: u8 = 0b1111_1100;
+
+/// [`ECT_0`] in a traffic class.
+const ECN_CAPABLE: u8 = 0b10;
 
 /// `UDP_MAX_SEGMENTS` of the oldest kernels that have GSO (Linux 4.18).
 const MAX_SEGMENTS: usize = 64;
@@ -49,6 +53,8 @@ pub struct SendCounters {
     pub refused: u64,
     /// Number of times that the kernel refused segmentation; single datagrams are sent from then on.
     pub offload_refused: u64,
+    /// Datagrams that left by AF_XDP; they are among `messages`.
+    pub xdp_frames: u64,
 }
 
 /// Datagrams of one size to one peer on one path, stored contiguously.
@@ -85,6 +91,8 @@ pub struct Outbox {
     paths: Vec<PathCount>,
     /// The part of these datagrams that the kernel holds.
     backlog: Backlog,
+    /// AF_XDP, if datagrams take it.
+    xdp: Option<XdpOutbox>,
     /// The capture of sent datagrams, and the port of each socket.
     pub(super) tap: Option<(Tap, Vec<u16>)>,
 }
@@ -110,6 +118,7 @@ impl Outbox {
             counters: SendCounters::default(),
             paths: vec![PathCount::default(); paths],
             backlog: Backlog::new(paths),
+            xdp: None,
             tap: None,
         }
     }
@@ -140,6 +149,18 @@ impl Outbox {
     ) {
         let socket = usize::from(path) % self.sockets.len();
         let class = traffic_class & DSCP;
+        if let Some(xdp) = &mut self.xdp
+            && let Some((mut frame, port)) = xdp.frame(socket, to, size)
+        {
+            fill(frame.payload());
+            if let Some((tap, _)) = &mut self.tap {
+                tap.sent(port, *to, frame.payload());
+            }
+            frame.queue(port, class | ECN_CAPABLE);
+            self.paths[socket].datagrams += 1;
+            self.paths[socket].bytes += u64::from(size);
+            return;
+        }
         let index = match self.latest[socket] {
             Some(latest) if self.groups[latest as usize].accepts(to, class, size) => {
                 latest as usize
@@ -181,16 +202,40 @@ impl Outbox {
         } else {
             self.sockets[index] = socket;
         }
-        if let Some((_, ports)) = &mut self.tap {
+        let of_tap = self.tap.as_mut().map(|(_, ports)| ports);
+        let of_xdp = self.xdp.as_mut().map(|xdp| &mut xdp.ports);
+        for ports in of_tap.into_iter().chain(of_xdp) {
             ports.resize(self.sockets.len(), port);
             ports[index] = port;
         }
     }
 
+    /// Sends by AF_XDP from now on, from the ports of the sockets. The sockets send what it leaves to the kernel.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn send_by(&mut self, sender: weft_xdp::Sender) -> io::Result<()> {
+        let ports = self.source_ports()?;
+        self.xdp = Some(XdpOutbox { sender, ports, retry_at: Instant::EPOCH });
+        Ok(())
+    }
+
     /// Returns the number of datagrams that the kernel has not accepted yet.
     #[inline]
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting + self.xdp_waiting()
+    }
+
+    #[inline]
+    fn xdp_waiting(&self) -> usize {
+        self.xdp.as_ref().map_or(0, |xdp| xdp.sender.waiting())
+    }
+
+    /// Returns the time to call [`flush`](Self::flush) again because frames wait for AF_XDP: no socket becomes writable
+    /// when an interface's queue has room.
+    #[inline]
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.xdp.as_ref().filter(|xdp| xdp.sender.waiting() > 0).map(|xdp| xdp.retry_at)
     }
 
     /// Returns the bytes for which the queue of the host's own link has room. Further datagrams would
@@ -200,14 +245,20 @@ impl Outbox {
         backlog.room(now, |socket| syscall::unsent(sockets[usize::from(socket)].as_fd()))
     }
 
-    /// Returns the time to call [`room`](Self::room) again, if there was none.
+    /// Returns the time to call [`room`](Self::room) again, if there was none, or to flush again.
     pub fn room_at(&self) -> Option<Instant> {
-        self.backlog.room_at()
+        [self.backlog.room_at(), self.retry_at()].into_iter().flatten().min()
     }
 
     /// Passes all datagrams to the kernel. Those for which its buffers have no room stay, in order,
     /// and [`blocked`](Self::blocked) lists their sockets.
     pub fn flush(&mut self) {
+        if let Some(xdp) = &mut self.xdp {
+            xdp.flush();
+            if let Some((tap, _)) = &self.tap {
+                tap.flush();
+            }
+        }
         self.flush_by(send_groups);
     }
 
@@ -274,7 +325,15 @@ impl Outbox {
 
     /// Returns the counters of batches.
     pub fn counters(&self) -> SendCounters {
-        self.counters
+        let Some(xdp) = &self.xdp else { return self.counters };
+        let of_xdp = xdp.sender.counters();
+        SendCounters {
+            calls: self.counters.calls + of_xdp.calls,
+            messages: self.counters.messages + of_xdp.frames,
+            blocked: self.counters.blocked + of_xdp.blocked,
+            xdp_frames: of_xdp.frames,
+            ..self.counters
+        }
     }
 
     /// Returns the numbers of datagrams and bytes sent on each path.

@@ -183,11 +183,11 @@ impl Links {
             return Err(EINVAL);
         }
         let index = self.index_for(Some(context), peer).ok_or(EINVAL)?;
-        let Link { senders, config, chosen, .. } = &mut self.links[index];
+        let Link { senders, config, chosen, inbox, .. } = &mut self.links[index];
         if !chosen.may_claim(context, port) {
             return Err(Errno(libc::ENOSPC));
         }
-        let senders = open_once(senders, config).map_err(Errno::from_socket)?;
+        let senders = open_once(senders, config, inbox).map_err(Errno::from_socket)?;
         chosen.claim(context, port, senders, config).map_err(Errno::from_socket)
     }
 
@@ -258,7 +258,7 @@ impl Links {
 
     /// Returns the sockets that packets arrive on.
     pub(crate) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.links.iter().map(|link| link.inbox.socket())
+        self.links.iter().flat_map(|link| link.inbox.readable())
     }
 
     /// Waits for a packet, for `span` at most.
@@ -331,7 +331,7 @@ impl Link {
         if self.planned.is_empty() && !planned.has(self.ip) {
             return Ok(());
         }
-        let senders = open_once(&mut self.senders, &self.config)?;
+        let senders = open_once(&mut self.senders, &self.config, &mut self.inbox)?;
         let of_sockets = senders
             .outbox
             .source_ports()
@@ -353,7 +353,7 @@ impl Link {
     }
 
     fn senders(&mut self) -> Result<&mut Senders, SocketError> {
-        open_once(&mut self.senders, &self.config)
+        open_once(&mut self.senders, &self.config, &mut self.inbox)
     }
 
     /// Returns the socket for a packet: that of the source port which the program chose, or else that of its path. A
@@ -367,13 +367,18 @@ impl Link {
     }
 }
 
-/// Opens the sockets to send from on first use.
+/// Opens the sockets to send from on first use. If the inbox receives by AF_XDP, they send by it, too.
 fn open_once<'a>(
     senders: &'a mut Option<Senders>,
     config: &SocketConfig,
+    inbox: &mut Inbox,
 ) -> Result<&'a mut Senders, SocketError> {
     if senders.is_none() {
-        *senders = Some(Senders::open(config)?);
+        let mut opened = Senders::open(config)?;
+        if let Some(sender) = inbox.take_xdp_sender() {
+            opened.send_by(sender)?;
+        }
+        *senders = Some(opened);
     }
     Ok(senders.as_mut().expect("opened just now"))
 }
