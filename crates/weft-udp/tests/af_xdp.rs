@@ -132,7 +132,7 @@ fn lab(test: &str, mtu: u16) -> Option<Lab> {
     if weft_testkit::lab_is_missing(test, &[]) {
         return None;
     }
-    let name = format!("x{}{}", std::process::id(), test.len());
+    let name = format!("x{}{test}", std::process::id());
     let spec = LabSpec { spines: 2, mtu, ipv6: true, ..LabSpec::named(name) };
     Some(Lab::up(&spec).unwrap())
 }
