@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig};
+use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig, path};
 use weft_udp::sockets::{SocketConfig, Sockets, Wire};
 use weft_udp::wait::Waiter;
 use weft_udp::{Agent, AgentConfig, Application, Clock, Endpoint, SealConfig, WaitMode};
@@ -168,7 +168,10 @@ fn measure(place: &Place, way: Way, span: Duration) -> f64 {
 
 /// Streams over one connection until `stop`; counts the packets whose payload arrived.
 fn weft(place: &Place, way: Way, received: &AtomicU64, stop: &AtomicBool) {
-    let transport = TransportConfig { spray_unit: way.burst, ..AgentConfig::ethernet(PATHS) };
+    let ethernet = AgentConfig::ethernet(PATHS);
+    // One after the other, so that no port has a second packet in a batch, which would be segmented.
+    let policy = if way.burst == 1 { path::Kind::RoundRobin } else { ethernet.policy };
+    let transport = TransportConfig { spray_unit: way.burst, policy, top_k: PATHS, ..ethernet };
     let open = |end: usize| {
         let local = address(if end == 0 { 1 } else { 2 });
         let mut config = AgentConfig::new(local, transport.clone()).accepting();
@@ -224,10 +227,16 @@ fn bare(place: &Place, way: Way, received: &AtomicU64, stop: &AtomicBool) {
                 }
             }
         });
+        let mut waiter = Waiter::new(WaitMode::Block, Clock);
         while !stop.load(Ordering::Relaxed) {
             // The contents are not written, so that the baseline is the fastest possible.
             (0..PATHS).for_each(|path| sender.outbox.push(&to, path, DATAGRAM, |_| {}));
+            sender.outbox.flush();
             while sender.outbox.waiting() > 0 && !stop.load(Ordering::Relaxed) {
+                // As an agent waits for room in the kernel.
+                let retry_at = sender.outbox.retry_at().unwrap_or(Instant::FAR_FUTURE);
+                let until = retry_at.min(Clock.now() + Duration::from_millis(10));
+                waiter.wait(sender.readable(), sender.outbox.blocked(), until);
                 sender.outbox.flush();
             }
         }

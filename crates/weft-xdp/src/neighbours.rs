@@ -1,4 +1,4 @@
-//! Where frames to a peer go: the Ethernet address of its next hop, from the kernel's routes and neighbours.
+//! The Ethernet addresses for frames: that of each peer's next hop, from the kernel's routes and neighbours.
 //!
 //! The kernel resolves addresses for its own packets only. So the first packets to a peer, and one each second after
 //! that, are left to it: it asks for the peer's address, and verifies again that the neighbour is there.
@@ -43,7 +43,7 @@ pub(crate) struct Neighbours {
     lookups: u32,
 }
 
-/// What is known of a peer.
+/// A peer's next hop and its address.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     /// The next hop; `None` if packets to it leave by another interface, or by none.

@@ -111,7 +111,7 @@ impl<T: Entry> Producer<T> {
     /// If there is no room.
     #[inline]
     pub(crate) fn push(&mut self, entry: T) {
-        assert!(self.has_room(1), "the caller asks for room first");
+        assert!(self.has_room(1), "`has_room` returned true");
         // SAFETY: the kernel does not read this entry before it is published, and has read what was there.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
