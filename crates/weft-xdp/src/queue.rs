@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_wire::EthernetHeader;
 
@@ -36,8 +36,9 @@ const MAX_TX_SKB_BUDGET: i32 = 9;
 /// A batch of an agent, and the kernel's limit for the option is far above it.
 const TX_BUDGET: u32 = 256;
 
-/// The kernel releases a queue up to 0.3 s after its socket is closed.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Attempts to bind a queue that is in use: the kernel releases it up to 0.3 s after its socket is closed.
+const MAX_BIND_ATTEMPTS: u32 = 100;
+const BIND_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A bound socket and its packet buffers.
 #[derive(Debug)]
@@ -141,15 +142,16 @@ impl Queue {
 }
 
 /// Binds a socket; waits for the release of a queue whose socket was closed a moment ago.
+#[expect(clippy::disallowed_methods, reason = "the kernel does not report the release")]
 fn bind(socket: BorrowedFd<'_>, interface: u32, queue: u32, flags: u16) -> io::Result<()> {
-    let start = Instant::now();
+    let mut attempts = 0;
     loop {
         match sys::bind(socket, interface, queue, flags) {
             Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY)
-                    && start.elapsed() < RELEASE_TIMEOUT =>
+                if error.raw_os_error() == Some(libc::EBUSY) && attempts < MAX_BIND_ATTEMPTS =>
             {
-                std::thread::sleep(Duration::from_millis(10));
+                attempts += 1;
+                std::thread::sleep(BIND_INTERVAL);
             }
             result => return result,
         }
