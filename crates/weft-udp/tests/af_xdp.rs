@@ -156,6 +156,15 @@ fn run(lab: &Lab, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Returns the IPv4 datagrams that the kernel's stack has delivered to sockets on host 1.
+fn delivered_by_the_kernel(lab: &Lab) -> u64 {
+    let name = lab.fabric().nodes[1].name.clone();
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let counters = lab.enter(&name, read).unwrap();
+    let udp = counters.lines().filter_map(|line| line.strip_prefix("Udp: ")).nth(1).unwrap();
+    udp.split(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn messages_arrive_over_ipv4_and_ipv6_in_the_clear_and_encrypted() {
     let Some(lab) = lab("messages", 1500) else { return };
@@ -166,8 +175,10 @@ fn messages_arrive_over_ipv4_and_ipv6_in_the_clear_and_encrypted() {
     ] {
         let mut pair = pair(&lab, addresses, &transport(), &seal);
         pair.send();
-        let before = pair.frames();
+        let (before, by_kernel) = (pair.frames(), delivered_by_the_kernel(&lab));
         pair.send();
+        let by_kernel = delivered_by_the_kernel(&lab) - by_kernel;
+        assert!(by_kernel < 20, "the kernel delivered {by_kernel} datagrams");
         let [sent, acks] = [0, 1].map(|end: usize| pair.frames()[end] - before[end]);
         // All packets but one of each second.
         assert!(sent > 600 && acks > 0, "{sent} packets and {acks} ACKs of {addresses:?}");
