@@ -53,6 +53,13 @@ impl Connector {
         Ok(Self { files, config: Arc::new(config) })
     }
 
+    /// Offers another application protocol in the handshake (ALPN) than HTTP/1.1, such as `h2`.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: &[u8]) -> Self {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![protocol.to_vec()];
+        self
+    }
+
     /// Performs the handshake with the server `name`, a host name or an address that its certificate must contain. It
     /// has no timeout.
     ///
