@@ -24,7 +24,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/quick/weft-demo
 
 test: ## Everything CI checks: format, clippy, layers, circles, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs capture bindings monitor tenants torch deny
+	@scripts/setup.sh build lab verbs capture bindings monitor tenants gnmi torch deny
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|gnmi|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -132,6 +132,27 @@ want_tenants() {
     find_absent qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dpdk-testpmd:dpdk-dev
     compgen -G '/boot/vmlinuz-*-cloud-amd64' >/dev/null || absent+=(linux-image-cloud-amd64)
     want_absent "tests with virtual machines and DPDK"
+}
+
+# Public gNMI servers and a client, built from the versions that tests/gnmi/servers/go.mod names. Debian's Go is too old.
+want_gnmi() {
+    local source=crates/weft-steer/tests/gnmi/servers folder=${CARGO_TARGET_DIR:-target}/gnmi go=go
+    have go || go=/usr/local/go/bin/go
+    if ! "$go" version >/dev/null 2>&1; then
+        say "Go 1.25 or later is missing (tests with gNMI servers): https://go.dev/dl/, unpacked in /usr/local"
+        return 0
+    fi
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    local stamp
+    stamp=$(cd "$source" && cat go.mod go.sum main.go | sha256sum)
+    [ "$(cat "$folder/built" 2>/dev/null)" = "$stamp" ] && return 0
+    say "building gNMI servers in $folder, once; this takes some minutes"
+    if (cd "$source" && GOFLAGS=-mod=readonly "$go" build -o "$folder/" . tool >"$folder/build.log" 2>&1); then
+        printf '%s\n' "$stamp" >"$folder/built"
+    else
+        say "warning: go could not build them (see build.log in $folder); tests with gNMI servers are skipped"
+    fi
 }
 
 # Guests with the kernel's RDMA devices, which this machine's kernel need not have: a kernel to boot, libibverbs' drivers, and
@@ -288,6 +309,7 @@ for group in "$@"; do
     bindings) want_bindings ;;
     monitor) want_monitor ;;
     tenants) want_tenants ;;
+    gnmi) want_gnmi ;;
     rxe) want_rxe ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
@@ -298,6 +320,6 @@ for group in "$@"; do
     sbom) want_sbom ;;
     dist) want_dist ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, gnmi, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
     esac
 done

@@ -12,7 +12,7 @@
 //! | marks of a link, counted or estimated | `collect/marks.rs` |
 //! | samples as flows on links | here |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -22,14 +22,15 @@ use weft_topo::hash::FiveTuple6;
 use weft_units::Instant;
 use weft_wire::Ecn;
 use weft_wire::sflow::{
-    CounterSample, Datagram, FlowSample, Interface, Sample, SampledPacket, SflowError,
+    CounterSample, Datagram, FlowSample, Interface, QueueMarks, Sample, SampledPacket, SflowError,
 };
 
 use self::admission::{Admission, Position, Rejection};
 use self::counted::LinkState;
 use self::marks::Estimate;
 pub use self::marks::MarksSource;
-use crate::Inventory;
+use crate::gnmi::PortCounters;
+use crate::{Inventory, Method, RouterEntry};
 
 mod admission;
 mod counted;
@@ -79,6 +80,9 @@ pub struct Collector {
     links: BTreeMap<LinkId, LinkState>,
     counters: CollectorCounters,
     refusals: Refusals,
+    /// The agents of routers whose counters are read by gNMI. Those in their datagrams are ignored: they have no marks, and
+    /// each count is a second reading of the same port.
+    read_by_gnmi: BTreeSet<IpAddr>,
 }
 
 impl Collector {
@@ -92,6 +96,9 @@ impl Collector {
     /// Replaces the routers and discards the state of links. Event counts continue.
     pub fn set_inventory(&mut self, inventory: &Inventory) {
         self.admission.set(inventory);
+        let has_gnmi = |router: &&RouterEntry| matches!(router.apply, Method::Gnmi(_));
+        let routers = inventory.routers.iter().filter(has_gnmi);
+        self.read_by_gnmi = routers.map(|router| router.agent).collect();
         self.links.clear();
     }
 
@@ -152,6 +159,7 @@ impl Collector {
                         .extend(self.flow(router, &flow, now, fabric).map(CollectedItem::Sample));
                     Ok(())
                 }
+                Ok(Sample::Counters(_)) if self.read_by_gnmi.contains(&agent) => Ok(()),
                 Ok(Sample::Counters(counters)) => self
                     .report(router, &counters, now, fabric)
                     .map(|report| received.extend(report.map(CollectedItem::Report))),
@@ -240,22 +248,52 @@ impl Collector {
     ) -> Result<Option<PortReport>, SflowError> {
         let Some(counters) = sample.interface()? else { return Ok(None) };
         let Some(link) = fabric.link_of_ifindex(router, counters.index) else { return Ok(None) };
-        // A port without a cable cannot be congested.
-        if fabric.to(link) == End::Nothing {
-            return Ok(None);
-        }
-        let (bytes, state) = (counters.out_octets, self.links.entry(link).or_default());
-        if !state.accepts(now, bytes, fabric.rate(link)) {
-            self.counters.doubted += 1;
-            return Ok(None);
-        }
-        self.counters.reports += 1;
         // Counters before a damaged record of marks are used.
         let marks = sample.queue_marks();
         self.counters.malformed += u64::from(marks.is_err());
-        let is_believed = state.marks.add(bytes, marks.unwrap_or_default());
+        Ok(self.count(link, counters.out_octets, marks.unwrap_or_default(), now, fabric))
+    }
+
+    /// Accepts the counters that were read from a router's gNMI server, and appends the reports of its ports to `received`.
+    pub(crate) fn ingest_counters(
+        &mut self,
+        router: &str,
+        counters: &[PortCounters],
+        now: Instant,
+        fabric: &Fabric,
+        received: &mut Vec<CollectedItem>,
+    ) {
+        let Some(router) = fabric.find(router) else { return };
+        for PortCounters { port, bytes, marks } in counters {
+            let link = fabric.link_of_port(router, port);
+            let report = link.and_then(|link| self.count(link, *bytes, *marks, now, fabric));
+            received.extend(report.map(CollectedItem::Report));
+        }
+    }
+
+    /// Returns the report of a port that has sent `bytes`, of which `marks` is the count of its queues; `None` if it has no
+    /// cable or cannot have sent so much.
+    fn count(
+        &mut self,
+        link: LinkId,
+        bytes: u64,
+        marks: Option<QueueMarks>,
+        now: Instant,
+        fabric: &Fabric,
+    ) -> Option<PortReport> {
+        // A port without a cable cannot be congested.
+        if fabric.to(link) == End::Nothing {
+            return None;
+        }
+        let state = self.links.entry(link).or_default();
+        if !state.accepts(now, bytes, fabric.rate(link)) {
+            self.counters.doubted += 1;
+            return None;
+        }
+        self.counters.reports += 1;
+        let is_believed = state.marks.add(bytes, marks);
         self.counters.doubted += u64::from(!is_believed);
-        Ok(Some(PortReport { link, at: now, bytes, marks: state.marks.total() }))
+        Some(PortReport { link, at: now, bytes, marks: state.marks.total() })
     }
 }
 

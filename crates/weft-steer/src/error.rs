@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use weft_units::Duration;
 
 use crate::probe::ProbePlanError;
-use crate::{AnswerFault, Refusal};
+use crate::{AnswerFault, GnmiError, GnmiSettingsError, Refusal};
 
 /// An error of work with real routers.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,16 @@ pub enum SteerError {
         what: &'static str,
         /// The place and reason of the failure.
         reason: AnswerFault,
+    },
+    /// A router's gNMI server that cannot be reached or refuses a request.
+    #[error("router {router:?}: gNMI at {address}: {reason}")]
+    Gnmi {
+        /// The router.
+        router: String,
+        /// The server's address.
+        address: String,
+        /// The path and the reason, with the fix where it is known.
+        reason: GnmiError,
     },
     /// A move that the router's tables do not permit.
     #[error("router {router:?}: {reason}")]
@@ -166,6 +176,14 @@ pub enum InventoryError {
         router: String,
         /// The port's name.
         port: String,
+    },
+    /// The settings of a gNMI server are invalid.
+    #[error("router {router:?}: apply.gnmi: {fault}")]
+    Gnmi {
+        /// The router.
+        router: String,
+        /// The fault.
+        fault: GnmiSettingsError,
     },
     /// A port's name is invalid.
     #[error("router {router:?}: {port:?} is no interface name")]

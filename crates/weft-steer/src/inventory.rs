@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use weft_route::installed::Cable;
 use weft_units::{BitRate, unknown_name};
 
-use crate::{InventoryError, Refusal, SteerError};
+use crate::{GnmiSettings, InventoryError, Refusal, SteerError};
 
 /// The routers of a fabric.
 ///
@@ -37,7 +37,7 @@ pub struct Inventory {
     pub routers: Vec<RouterEntry>,
 }
 
-/// A router that runs Linux.
+/// A router that runs Linux or a gNMI server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouterEntry {
@@ -73,6 +73,9 @@ pub enum Method {
         #[serde(default)]
         vty_socket: Option<PathBuf>,
     },
+    /// A static route for one address in the configuration of a gNMI server, which is also read instead of a kernel. `reach` leads
+    /// to the host that keeps the router's lease.
+    Gnmi(Box<GnmiSettings>),
 }
 
 /// A port of a router and its cable.
@@ -108,7 +111,9 @@ impl Inventory {
     /// # Errors
     /// Returns the router and its fault.
     pub fn check(&self) -> Result<(), InventoryError> {
-        use InventoryError::{Agent, Interface, NoRouter, Port, RouterName, RouterTwice, Source};
+        use InventoryError::{
+            Agent, Gnmi, Interface, NoRouter, Port, RouterName, RouterTwice, Source,
+        };
         let (mut names, mut agents) = (BTreeSet::new(), BTreeSet::new());
         for router in &self.routers {
             let name = &router.name;
@@ -127,13 +132,16 @@ impl Inventory {
             if let Some(&source) = router.sources.iter().find(is_no_source) {
                 return Err(Source { router: name.clone(), source_address: source });
             }
+            if let Method::Gnmi(settings) = &router.apply {
+                settings.check().map_err(|fault| Gnmi { router: name.clone(), fault })?;
+            }
             let mut ports = BTreeSet::new();
             for port in &router.ports {
                 if !ports.insert(&port.name) {
                     return Err(Port { router: name.clone(), port: port.name.clone() });
                 }
                 // Port names become words of commands.
-                if !is_interface(&port.name) {
+                if !is_interface(&port.name) && !matches!(router.apply, Method::Gnmi(_)) {
                     return Err(Interface { router: name.clone(), port: port.name.clone() });
                 }
             }
@@ -201,6 +209,10 @@ mod tests {
                 "no host sends from its source 0.0.0.0",
             ),
             ("[[router]]\nname = 'l1'\n".into(), "agent"),
+            (
+                "[[router]]\nname = 'l1'\nagent = '1.1.1.1'\napply.gnmi.address = 'l1'".into(),
+                "router \"l1\": apply.gnmi: address \"l1\" is not HOST:PORT",
+            ),
             ("[[router]]\nname = 'l1'\nagent = '1.1.1.1'\ncolour = 1".into(), "colour"),
         ] {
             let error = inventory(&(good.clone() + &second)).unwrap_err().to_string();

@@ -3,10 +3,13 @@
 //!
 //! A controller that was suspended or disconnected finds another holder in the lease when it returns, and changes
 //! nothing. Only the router's own clock counts. A router loses its lease when it boots.
+//!
+//! A router that is steered by gNMI has no shell. Its lease is kept by the host that `reach` leads to, by default this one, and
+//! the time at which that host has granted it goes with the change (gNMI master arbitration).
 
 use std::time::Duration;
 
-use crate::{RouterEntry, SteerError};
+use crate::{Method, RouterEntry, SteerError};
 
 /// The message of a script if another controller holds the lease; it exits with `EX_TEMPFAIL` of sysexits.h.
 const HELD: &str = "weft-lease-held-by ";
@@ -43,7 +46,22 @@ impl Lease {
     /// # Errors
     /// Returns `Held` if another controller holds it, `Command` or `Io` if the router does not answer.
     pub fn renew(&self, router: &RouterEntry) -> Result<(), SteerError> {
-        self.run(router, "")
+        self.run(router, "").map(drop)
+    }
+
+    /// Renews the lease at a router's host and returns the time there, in nanoseconds since 1970. Of two controllers that
+    /// hold the lease one after the other, the second gets a later time.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::renew`], and `Command` if the host's clock cannot be read.
+    pub(crate) fn granted(&self, router: &RouterEntry) -> Result<u64, SteerError> {
+        let command = "date +%s%N";
+        let time = self.run(router, command)?;
+        time.trim().parse().map_err(|_| SteerError::Command {
+            router: router.name.clone(),
+            command: command.into(),
+            stderr: format!("{:?} is no time in nanoseconds", time.trim()),
+        })
     }
 
     /// Releases the lease at a router, if this controller holds it.
@@ -51,15 +69,18 @@ impl Lease {
     /// # Errors
     /// Returns the errors of [`Self::renew`].
     pub fn release(&self, router: &RouterEntry) -> Result<(), SteerError> {
-        self.run(router, "rm -f \"$lease\"")
+        self.run(router, "rm -f \"$lease\"").map(drop)
     }
 
     /// Renews the lease at a router and runs commands if the lease is free or ours. The first failing command ends the
-    /// run.
-    pub(crate) fn run(&self, router: &RouterEntry, commands: &str) -> Result<(), SteerError> {
+    /// run. Returns their standard output.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::renew`].
+    pub(crate) fn run(&self, router: &RouterEntry, commands: &str) -> Result<String, SteerError> {
         let script = script(&path(router), &self.holder, self.span, commands);
         let what = if commands.is_empty() { "the lease" } else { commands };
-        router.run(what, &script).map(drop).map_err(|error| match error {
+        router.run(what, &script).map_err(|error| match error {
             SteerError::Command { stderr, .. } if stderr.contains(HELD) => {
                 let (_, holder) = stderr.split_once(HELD).unwrap_or_default();
                 SteerError::Held { holder: holder.trim().to_owned(), path: path(router).into() }
@@ -70,8 +91,12 @@ impl Lease {
 }
 
 /// Returns the path of a router's lease. It depends on the router's own name, so that all controllers use one file,
-/// however they reach the router and whatever an inventory calls it. Namespaces of a machine share its `/run`.
+/// however they reach the router and whatever an inventory calls it. Namespaces of a machine share its `/run`, and so do
+/// routers without a shell, whose name is then the address of their gNMI server.
 fn path(router: &RouterEntry) -> String {
+    if let Method::Gnmi(settings) = &router.apply {
+        return format!("/run/weft-route/gnmi-{}.lease", settings.address);
+    }
     let mut words = router.reach.iter().skip_while(|&word| word != "netns");
     let namespace = words.nth(2).map_or("router", |name| name);
     format!("/run/weft-route/{namespace}.lease")
@@ -95,7 +120,7 @@ fn script(path: &str, holder: &str, span: Duration, commands: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Method;
+    use crate::GnmiSettings;
 
     /// Returns a router in a namespace that need not exist: `env` runs the words that follow on this machine.
     fn router(name: &str) -> RouterEntry {
@@ -113,5 +138,7 @@ mod tests {
         assert_eq!(path(&router), "/run/weft-route/weft-lab.l0.lease");
         router.reach = ["ssh", "leaf-0"].map(String::from).to_vec();
         assert_eq!(path(&router), "/run/weft-route/router.lease");
+        router.apply = Method::Gnmi(GnmiSettings::plain("[fd00::1]:9339").into());
+        assert_eq!(path(&router), "/run/weft-route/gnmi-[fd00::1]:9339.lease");
     }
 }

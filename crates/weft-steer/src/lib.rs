@@ -1,5 +1,5 @@
 //! The route controller on real routers (Astral, section 4): an sFlow agent for Linux and a collector, installed tables
-//! read from routers, and moves that the kernel or FRR applies, which are verified and undone.
+//! read from routers, and moves that the kernel, FRR or a gNMI server applies, which are verified and undone.
 //!
 //! | step | where |
 //! | --- | --- |
@@ -53,6 +53,7 @@ mod collect;
 mod config;
 mod daemon;
 mod error;
+mod gnmi;
 mod inventory;
 mod job_table;
 mod lease;
@@ -69,6 +70,9 @@ pub use daemon::{
     SenderPorts, View,
 };
 pub use error::{ConfigError, InventoryError, SteerError};
+pub use gnmi::{
+    GnmiError, GnmiSettings, GnmiSettingsError, GnmiTls, MarkCounters, RouteSource, TreeFault,
+};
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
 pub use job_table::{JobTableError, read_job_table};
 pub use lease::Lease;

@@ -17,6 +17,12 @@ fn no_garbled_answer_of_a_router_breaks_a_promise() {
 }
 
 #[test]
+fn no_garbled_answer_of_a_gnmi_server_breaks_a_promise() {
+    let taken = garble::survive(&golden("gnmi"), 5_000, properties::gnmi_answer);
+    assert!(taken > 250, "only {taken} were understood: the garbling is too wild");
+}
+
+#[test]
 fn no_garbled_job_breaks_a_promise() {
     let taken = garble::survive(&golden("jobs"), 5_000, properties::job_table);
     assert!(taken > 250, "only {taken} were tables: the garbling is too wild");

@@ -55,6 +55,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["route_state"], "crates/weft-route/tests/golden/state"),
     (&["probe_report"], "crates/weft-route/tests/golden/probes"),
     (&["tables"], "crates/weft-steer/tests/golden/tables"),
+    (&["gnmi_answer"], "crates/weft-steer/tests/golden/gnmi"),
     (&["steer_config"], "crates/weft-steer/tests/golden/config"),
     (&["job_table"], "crates/weft-steer/tests/golden/jobs"),
     (&["daemon_message"], "crates/weft-verbs/tests/golden/daemon_message.corpus"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::{Table, Value};
 use weft_msg::Config as MessagesConfig;
 use weft_sim::Scenario;
-use weft_steer::SteerConfig;
+use weft_steer::{GnmiSettings, SteerConfig};
 use weft_topo::build::TopologyKind;
 use weft_transport::{SettingsTable, TransportConfig};
 use weft_udp::{EncryptionSettings, SettingError, TransportSettings};
@@ -39,7 +39,7 @@ fn render() -> String {
     page += &of_sections(OVERLAY, &overlay_defaults());
     page +=
         "## The route controller\n\nThe file of `weft route serve` ([Routing](../routing.md)).\n\n";
-    page += &of_sections(CONTROLLER, &Table::try_from(SteerConfig::default()).unwrap());
+    page += &of_sections(CONTROLLER, &controller_defaults());
     page += &scenarios();
     page.truncate(page.trim_end().len());
     page + "\n"
@@ -137,6 +137,14 @@ fn overlay_defaults() -> Table {
                 mac = \"02:00:00:00:07:03\"\nvhost-user = { socket = \"/s\" }\n";
     let config: OverlayConfig = toml::from_str(text).unwrap();
     Table::try_from(config).unwrap()
+}
+
+/// Returns the controller's file with every default filled in, and below the key `gnmi` those of a router with a gNMI server.
+fn controller_defaults() -> Table {
+    let mut defaults = Table::try_from(SteerConfig::default()).unwrap();
+    let gnmi = Value::try_from(GnmiSettings::plain("leaf-0:9339")).unwrap();
+    defaults.insert("gnmi".into(), gnmi);
+    defaults
 }
 
 /// Returns the sections of scenarios, with the bounds of the transport's keys.

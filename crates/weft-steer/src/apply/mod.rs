@@ -5,6 +5,7 @@
 //! ([`RouterEntry::await_change`]).
 
 pub(crate) mod frr;
+mod gnmi;
 mod kernel;
 mod refusal;
 
@@ -19,6 +20,7 @@ use weft_route::installed::{Member, Router, Target};
 
 pub use refusal::Refusal;
 
+use crate::gnmi::Edit;
 use crate::lease::Lease;
 use crate::tables::{NextHop, RouteEntry, Shown};
 use crate::{Method, RouterEntry, SteerError};
@@ -40,11 +42,22 @@ pub struct Change {
 
 /// The commands of a change, as a person would type them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// The router.
     pub router: String,
     /// The commands in order.
     pub commands: Vec<String>,
+    /// The same for a gNMI server, which has no commands.
+    #[serde(skip)]
+    pub(crate) edits: Vec<Edit>,
+}
+
+impl Plan {
+    /// Returns a plan of these commands of a shell.
+    pub fn of_commands(router: impl Into<String>, commands: Vec<String>) -> Self {
+        Self { router: router.into(), commands, edits: vec![] }
+    }
 }
 
 impl Change {
@@ -84,26 +97,40 @@ impl RouterEntry {
     /// Returns `Refused` if the router has no route to the destination, or none by those ports; `Command`, `Io` or
     /// `Answer` if its tables cannot be read.
     pub fn plan(&self, change: &Change) -> Result<Plan, SteerError> {
-        let shown = self.show()?;
         let refused = |reason| SteerError::Refused { router: self.name.clone(), reason };
+        let mut edits = vec![];
         let commands = match &self.apply {
-            Method::Kernel => kernel::commands(&shown, change).map_err(refused)?,
+            Method::Kernel => kernel::commands(&self.show()?, change).map_err(refused)?,
+            Method::Gnmi(settings) => {
+                let tables = crate::gnmi::read(self, settings)?;
+                edits = gnmi::edits(settings, &tables, change).map_err(refused)?;
+                edits.iter().map(ToString::to_string).collect()
+            }
             Method::Frr { vty_socket } => {
+                let shown = self.show()?;
                 let candidates = candidates(&shown, change).map_err(refused)?;
                 let configured = frr::configured(self, vty_socket.as_deref())?;
                 frr::commands(vty_socket.as_deref(), &configured, &candidates, change)
                     .map_err(refused)?
             }
         };
-        Ok(Plan { router: self.name.clone(), commands })
+        Ok(Plan { router: self.name.clone(), commands, edits })
     }
 
     /// Carries out a plan if this controller still holds the lease.
     ///
     /// # Errors
-    /// Returns `Held` if another controller holds the lease, `Command` with the router's message, or `Io`.
+    /// Returns `Held` if another controller holds the lease, `Command` or `Gnmi` with the router's message, or `Io`.
     pub fn carry_out(&self, plan: &Plan, lease: &Lease) -> Result<(), SteerError> {
-        lease.run(self, &plan.commands.join("\n"))
+        match &self.apply {
+            Method::Gnmi(settings) => {
+                let granted = lease.granted(self)?;
+                crate::gnmi::change(self, settings, &plan.edits, granted)
+            }
+            Method::Kernel | Method::Frr { .. } => {
+                lease.run(self, &plan.commands.join("\n")).map(drop)
+            }
+        }
     }
 
     /// Reads tables until they show a change, and returns them.

@@ -53,6 +53,11 @@ pub enum Refusal {
         /// The metric.
         metric: u32,
     },
+    /// A route of the router's own to the same address.
+    #[error(
+        "{0} has a route of its own, which the controller's would replace: only a destination of a shorter prefix can be moved"
+    )]
+    HostRoute(Prefix),
     /// An interface whose name a shell would read otherwise.
     #[error("{device:?} is not a safe word in a shell: rename the interface")]
     Unsafe {

@@ -369,3 +369,42 @@ fn event_counts_continue_when_the_inventory_is_read_again() {
     collector.set_inventory(&toml::from_str(INVENTORY).unwrap());
     assert_eq!((collector.counters().refused, collector.refused().count()), (1, 1));
 }
+
+#[test]
+fn counters_of_a_gnmi_server_replace_those_of_the_routers_sflow() {
+    let (_, fabric) = collector();
+    let inventory =
+        INVENTORY.replacen("10.0.0.1\"", "10.0.0.1\"\napply.gnmi.address = 'leaf:9339'", 1);
+    let mut collector = Collector::new(&toml::from_str(&inventory).unwrap());
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    assert!(collect_all(&mut collector, &fabric, &[leaf.counters(3, 500_000)]).is_empty());
+    assert_eq!(
+        collect_all(&mut collector, &fabric, &leaf.packets(2, true, NONE, Interface::Index(3)))
+            .len(),
+        2
+    );
+    let mut marks = vec![];
+    for (bytes, marked) in [(1_000_000, u32::MAX), (2_000_000, 9)] {
+        let counters = ["s0", "s9"].map(|port| PortCounters {
+            port: port.into(),
+            bytes,
+            marks: Some(QueueMarks { marked }),
+        });
+        collector.ingest_counters(
+            "leaf",
+            &counters,
+            Instant::EPOCH + Duration::from_secs(bytes / 1_000_000),
+            &fabric,
+            &mut marks,
+        );
+    }
+    let reports: Vec<u64> = marks
+        .iter()
+        .map(|it| match it {
+            CollectedItem::Report(report) => report.marks,
+            CollectedItem::Sample(sample) => panic!("{sample:?}"),
+        })
+        .collect();
+    // The first count is a start; marks until then are the samples'. A port that the fabric lacks is ignored.
+    assert_eq!(reports, [32, 32 + 10]);
+}

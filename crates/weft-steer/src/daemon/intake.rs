@@ -61,13 +61,18 @@ impl Daemon {
             let now = self.clock.now();
             let fabric = self.controller.fabric();
             self.collector.ingest(&datagram[..length], from.ip(), now, fabric, &mut received);
-            for it in received.drain(..) {
-                match it {
-                    CollectedItem::Report(report) => self.controller.handle_report(report),
-                    CollectedItem::Sample(sample) => self.controller.handle_sample(sample),
-                }
-            }
+            self.pass_on(&mut received);
         }
         Ok(())
+    }
+
+    /// Passes received items to the engine.
+    pub(super) fn pass_on(&mut self, received: &mut Vec<CollectedItem>) {
+        for it in received.drain(..) {
+            match it {
+                CollectedItem::Report(report) => self.controller.handle_report(report),
+                CollectedItem::Sample(sample) => self.controller.handle_sample(sample),
+            }
+        }
     }
 }

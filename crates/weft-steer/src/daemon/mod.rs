@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | the loop over datagrams, outcomes and deadlines | here, [`Daemon::turn`] |
 //! | the sFlow socket and its datagrams | `intake.rs` |
+//! | counters of gNMI servers | `counts.rs` |
 //! | a router's threads: reads and changes, the lease | `worker.rs` |
 //! | the lease over all routers | `leases.rs` |
 //! | jobs announced, and probes reported, from outside | `announce.rs` |
@@ -13,6 +14,7 @@
 //! The clock starts at wall-clock time and runs evenly from then on, so that saved times stay valid after a restart.
 
 mod announce;
+mod counts;
 mod intake;
 mod leases;
 mod memory;
@@ -58,6 +60,8 @@ pub struct Daemon {
     workers: BTreeMap<String, Worker>,
     /// Routers with a pending periodic read of their tables.
     reading: BTreeSet<String>,
+    /// Routers with a pending read of the counters of their gNMI server.
+    counting: BTreeSet<String>,
     outcomes: Receiver<Outcome>,
     /// The sending end of `outcomes`, for new workers.
     sender: Sender<Outcome>,
@@ -73,6 +77,7 @@ pub struct Daemon {
     read_errors: BTreeMap<String, String>,
     clock: Clock,
     next_read: Instant,
+    next_count: Instant,
     next_view: Instant,
     view: Arc<Mutex<View>>,
     /// `true` if the state has to be saved.
@@ -134,6 +139,7 @@ impl Daemon {
         Ok(Self {
             collector: Collector::new(&inventory),
             next_read: now + config.read_every,
+            next_count: now,
             next_view: now,
             config,
             read_inventory,
@@ -143,6 +149,7 @@ impl Daemon {
             leases,
             workers,
             reading: BTreeSet::new(),
+            counting: BTreeSet::new(),
             outcomes,
             sender,
             requests: RequestQueue::open(),
@@ -242,6 +249,7 @@ impl Daemon {
                 }
             }
         }
+        self.order_counts(now);
         for router in self.leases.due(now) {
             self.order(&router, Job::Renew { requested_at: now });
         }
@@ -290,6 +298,7 @@ impl Daemon {
                 self.commands.insert(id, commands);
                 self.controller.handle_answer(id, result, now);
             }
+            Done::Counted(result) => self.on_counted(&router, result, now),
             // It left the inventory while it was read.
             Done::Read(_) if !self.workers.contains_key(&router) => {}
             Done::Read(Ok(read)) => {

@@ -8,13 +8,16 @@ use std::time::Duration;
 use weft_route::installed::Router;
 use weft_units::Instant;
 
-use crate::{Change, Lease, Refusal, RouterEntry, SteerError};
+use crate::gnmi::{self, PortCounters};
+use crate::{Change, Lease, Method, Refusal, RouterEntry, SteerError};
 
 /// A request to a router's threads.
 #[derive(Debug)]
 pub(super) enum Job {
     /// Read its tables.
     Read,
+    /// Read the counters of its gNMI server.
+    Count,
     /// Acquire or renew the lease; the time of the request.
     Renew { requested_at: Instant },
     /// Release the lease after all changes that were ordered.
@@ -35,6 +38,7 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 pub(super) enum Done {
     Read(Result<Router, SteerError>),
+    Counted(Result<Vec<PortCounters>, SteerError>),
     Renewed { requested_at: Instant, result: Result<(), SteerError> },
     Released,
     Changed { id: u64, commands: Vec<String>, result: Result<(), SteerError> },
@@ -119,6 +123,10 @@ fn run_jobs(
     for job in jobs {
         let result = match job {
             Job::Read => Done::Read(router.read()),
+            Job::Count => match &router.apply {
+                Method::Gnmi(settings) => Done::Counted(gnmi::count(router, settings)),
+                Method::Kernel | Method::Frr { .. } => continue,
+            },
             Job::Change { id, change, dry } => {
                 let mut commands = vec![];
                 let result = apply(router, lease, &change, dry, &mut commands);
@@ -164,7 +172,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Method;
 
     /// The router answers scripts of the lease at once, and any other script when the test writes to a pipe.
     #[test]

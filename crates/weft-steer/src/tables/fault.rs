@@ -1,6 +1,9 @@
 //! The faults of a router's answer.
 
+use weft_route::Prefix;
 use weft_route::installed::PrefixError;
+
+use crate::TreeFault;
 
 /// The reason that an answer of a router cannot be parsed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,20 @@ pub enum AnswerFault {
         group: u32,
         /// The object.
         object: u32,
+    },
+    /// A part is no data tree of gNMI's.
+    #[error(transparent)]
+    Tree(#[from] TreeFault),
+    /// A value that is needed is not in the answer.
+    #[error("it has no {0}")]
+    Missing(String),
+    /// A route uses a port that is not configured beside others that are.
+    #[error("{to} leads by {hop}, which is no [[router.port]]: add it")]
+    UnknownPort {
+        /// The destination.
+        to: Prefix,
+        /// The port, or the neighbour's address if its port is not known.
+        hop: String,
     },
     /// A command failed; its standard error.
     #[error("{0}")]

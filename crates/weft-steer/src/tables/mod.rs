@@ -17,6 +17,7 @@ pub use fault::AnswerFault;
 pub(crate) use iproute::{NextHop, RouteEntry};
 
 use crate::apply::frr;
+use crate::gnmi;
 use crate::{Inventory, Method, RouterEntry, SteerError};
 
 /// The separator of answers, which no line of JSON or of a sysctl equals.
@@ -77,17 +78,23 @@ impl RouterEntry {
     /// Reads the installed state of the router.
     ///
     /// # Errors
-    /// Returns `Command` or `Io` if it does not answer, `Answer` if its answer cannot be parsed.
+    /// Returns `Command`, `Gnmi` or `Io` if it does not answer, `Answer` if its answer cannot be parsed.
     pub fn read(&self) -> Result<Router, SteerError> {
-        convert::router(self, &self.show()?)
+        match &self.apply {
+            Method::Gnmi(settings) => Ok(gnmi::read(self, settings)?.router),
+            Method::Kernel | Method::Frr { .. } => convert::router(self, &self.show()?),
+        }
     }
 
-    /// Parses a router's answer that was obtained by other means.
+    /// Parses a router's answer that was obtained by other means: that of iproute2, or the data tree of a gNMI server as JSON.
     ///
     /// # Errors
     /// Returns `Answer` if it cannot be parsed.
     pub fn parse_answer(&self, answer: &str) -> Result<Router, SteerError> {
-        convert::router(self, &self.parse(answer)?)
+        match &self.apply {
+            Method::Gnmi(settings) => gnmi::parse(self, settings, answer),
+            Method::Kernel | Method::Frr { .. } => convert::router(self, &self.parse(answer)?),
+        }
     }
 
     pub(crate) fn show(&self) -> Result<Shown, SteerError> {

@@ -14,9 +14,26 @@ static INVENTORY: LazyLock<Inventory> = LazyLock::new(|| {
     toml::from_str(inventory).expect("it is one")
 });
 
+/// A router with a gNMI server, whose answers are read.
+static GNMI: LazyLock<Inventory> = LazyLock::new(|| {
+    let inventory = "[[router]]\nname = 'l0'\nagent = '10.0.0.1'\napply.gnmi.address = 'l0:9339'\n\
+                     [[router.port]]\nname = 'Ethernet0'\nspeed = '100Gbps'\nto.host = '10.1.0.2'\n\
+                     [[router.port]]\nname = 'Ethernet4'\nspeed = '100Gbps'\nto.host = '10.1.0.3'";
+    toml::from_str(inventory).expect("it is one")
+});
+
+/// Parses the data tree of a gNMI server and builds a fabric from it. Returns `true` if the tree is valid.
+pub fn gnmi_answer(bytes: &[u8]) -> bool {
+    answer(&GNMI, bytes)
+}
+
 /// Parses a router's answer with its tables and builds a fabric from it. Returns `true` if the answer is valid.
 pub fn tables(bytes: &[u8]) -> bool {
-    match INVENTORY.routers[0].parse_answer(&String::from_utf8_lossy(bytes)) {
+    answer(&INVENTORY, bytes)
+}
+
+fn answer(inventory: &Inventory, bytes: &[u8]) -> bool {
+    match inventory.routers[0].parse_answer(&String::from_utf8_lossy(bytes)) {
         Ok(router) => {
             // Tables that do not form a fabric are refused with a message and cause no panic.
             if let Err(error) = Fabric::new(Installed { routers: vec![router] }) {

@@ -104,7 +104,7 @@ mod tests {
         let router = router(folder.to_str().unwrap());
         let change = Change::back("10.2.0.2".parse::<IpAddr>().unwrap());
         let commands = vec![format!("test -s {} || exit 5", lease_file.display()), "exit 7".into()];
-        let plan = Plan { router: "l0".into(), commands };
+        let plan = Plan::of_commands("l0", commands);
         let error = carry_out(&router, &plan, &change, &Lease::new("by-hand", LEASE)).unwrap_err();
         assert!(error.to_string().contains("status: 7"), "{error}");
         assert!(!lease_file.exists(), "{}", fs::read_to_string(&lease_file).unwrap());

@@ -33,6 +33,8 @@ pub(super) const CONTROLLER: &[Section<'_>] = &[
     Section { title: "`[controller.probes]`", file: "crates/weft-route/src/probes/mod.rs", structure: "ProbeRules", path: &["controller", "probes"] },
     Section { title: "`[controller.reservations]`", file: "crates/weft-route/src/bursts/mod.rs", structure: "ReservationRules", path: &["controller", "reservations"] },
     Section { title: "`[[router]]`", file: "crates/weft-steer/src/inventory.rs", structure: "RouterEntry", path: &["router"] },
+    Section { title: "`[router.apply.gnmi]`", file: "crates/weft-steer/src/gnmi/settings.rs", structure: "GnmiSettings", path: &["gnmi"] },
+    Section { title: "`tls` of `[router.apply.gnmi]`", file: "crates/weft-steer/src/gnmi/settings.rs", structure: "GnmiTls", path: &["gnmi", "tls"] },
 ];
 
 #[rustfmt::skip]
