@@ -285,10 +285,22 @@ impl Controller {
     }
 
     /// Calls `each` for every link of every flow of a job on its present path, with the flow's rate.
-    pub(super) fn each_link(&self, job: &Job, mut each: impl FnMut(LinkId, u64)) {
+    pub(super) fn each_link(&self, job: &Job, each: impl FnMut(LinkId, u64)) {
+        self.each_link_without(job, &[], each);
+    }
+
+    /// Does the same for all flows but those of these indices, which are in order.
+    pub(super) fn each_link_without(
+        &self,
+        job: &Job,
+        without: &[usize],
+        mut each: impl FnMut(LinkId, u64),
+    ) {
         self.each_path(&job.flows, |flow, path| {
-            let rate = job.flows[flow].rate.as_bps();
-            path.links().iter().for_each(|&link| each(link, rate));
+            if without.binary_search(&flow).is_err() {
+                let rate = job.flows[flow].rate.as_bps();
+                path.links().iter().for_each(|&link| each(link, rate));
+            }
         });
     }
 

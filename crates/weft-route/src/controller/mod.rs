@@ -24,6 +24,7 @@
 mod action;
 mod announce;
 mod job;
+mod kept;
 mod moved;
 mod probed;
 mod replan;

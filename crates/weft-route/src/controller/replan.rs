@@ -46,13 +46,15 @@ impl Controller {
         if changed.is_empty() {
             return;
         }
-        let mut loads = self.loads_of_kept(&moved, self.telemetry.index(now));
+        let mut kept = self.kept(&moved, now);
         for name in changed {
             let moved = &moved[name];
             let why = format!("the paths of {} flows have changed or lose packets", moved.len());
-            if let Some(text) = self.replan_job(name, moved, &why, &mut loads)
-                && !moved.is_empty()
-            {
+            let before = self.loads_beside(&kept, name, now);
+            let mut loads = before.clone();
+            let text = self.replan_job(name, moved, &why, &mut loads);
+            kept.add(name, &before, &loads);
+            if let Some(text) = text.filter(|_| !moved.is_empty()) {
                 self.emit(EventKind::Job, Subject::default(), text, now);
             }
         }
@@ -97,33 +99,6 @@ impl Controller {
             self.reservations.release(name);
         }
         Some(text)
-    }
-
-    /// Returns the load to expect on each link without the moved flows: the measured load less that of the jobs that
-    /// have begun, and the load that jobs announced for the other flows.
-    fn loads_of_kept(&self, moved: &BTreeMap<String, Vec<usize>>, index: u64) -> Vec<u64> {
-        let mut loads = self.carried_loads(index);
-        for job in self.jobs.values().filter(|job| job.begun) {
-            self.each_path(&job.flows, |flow, path| {
-                let rate = job.flows[flow].rate.as_bps();
-                path.links().iter().for_each(|&link| {
-                    loads[link.index()] = loads[link.index()].saturating_sub(rate);
-                });
-            });
-        }
-        for (name, moved) in moved {
-            let flows = &self.jobs[name].flows;
-            self.each_path(flows, |flow, path| {
-                // `moved` is in order.
-                if moved.binary_search(&flow).is_err() {
-                    let rate = flows[flow].rate.as_bps();
-                    path.links().iter().for_each(|&link| {
-                        loads[link.index()] = loads[link.index()].saturating_add(rate);
-                    });
-                }
-            });
-        }
-        loads
     }
 
     /// Returns the indices of the flows that do not arrive, lose packets, or take another route than the planned one.

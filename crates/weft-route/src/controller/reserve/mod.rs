@@ -41,6 +41,27 @@ impl Reservations {
         self.jobs.binary_search_by(|(job, _)| job.as_str().cmp(name)).ok()
     }
 
+    /// Adds the rate of flows of the job at a place to what it reserves on a link.
+    fn add(&mut self, link: LinkId, place: usize, rate: u64) {
+        let shares = self.links.entry(link).or_default();
+        // Jobs are mostly added one after the other.
+        match shares.iter_mut().rev().find(|(job, _)| *job == place) {
+            Some((_, sum)) => *sum = sum.saturating_add(rate),
+            None => shares.push((place, rate)),
+        }
+    }
+
+    /// Adds flows of a job, by the rate of each on a link. Returns `false`, and adds none, if the job has no bursts.
+    pub(super) fn add_flows(
+        &mut self,
+        name: &str,
+        rates: impl Iterator<Item = (LinkId, u64)>,
+    ) -> bool {
+        let Some(place) = self.place(name) else { return false };
+        rates.for_each(|(link, rate)| self.add(link, place, rate));
+        true
+    }
+
     /// Returns the bursts of a reserved job.
     pub(super) fn bursts(&self, name: &str) -> Option<Bursts> {
         Some(self.jobs[self.place(name)?].1)
@@ -82,10 +103,16 @@ impl Coming<'_> {
     }
 
     /// Returns a link's measured load without the reserved jobs, and with their greatest coinciding bursts, in bits per
+    /// second.
+    pub(super) fn expected(&self, link: LinkId, measured: u64) -> u64 {
+        self.beside(link, measured.saturating_sub(self.mean(link)))
+    }
+
+    /// Returns the load of a link with the greatest coinciding bursts beside the mean rate of other traffic, in bits per
     /// second. Traffic that is not reserved counts as if it were sent in bursts like those of the planned flows: beside
     /// bursts, a mean would make it look small.
-    pub(super) fn expected(&self, link: LinkId, measured: u64) -> u64 {
-        let others = u128::from(measured.saturating_sub(self.mean(link)));
+    pub(super) fn beside(&self, link: LinkId, others: u64) -> u64 {
+        let others = u128::from(others);
         let others = self.during.map_or(others, |it| {
             others * u128::from(it.period.as_nanos()) / u128::from(it.length.as_nanos().max(1))
         });
@@ -113,7 +140,7 @@ impl Coming<'_> {
     }
 
     /// Returns the mean rate of the reserved jobs on a link in the measured window.
-    fn mean(&self, link: LinkId) -> u64 {
+    pub(super) fn mean(&self, link: LinkId) -> u64 {
         let (from, until) = self.measured;
         let window = u128::from(until.since(from).as_nanos().max(1));
         let mean = |(bursts, rate): (Bursts, u64)| {
@@ -139,13 +166,21 @@ impl Controller {
     /// Returns the view of the reservations for plans made now on the loads of the last window, without the job `name`
     /// and for flows that are sent in its bursts.
     pub(super) fn coming(&self, name: Option<&str>, now: Instant) -> Coming<'_> {
+        let coming = self.coming_of(&self.reservations, now);
+        let during = name.and_then(|name| self.reservations.bursts(name));
+        Coming { without: name.and_then(|name| self.reservations.place(name)), ..coming }
+            .during(during)
+    }
+
+    /// Returns the same view of other reservations, with all their jobs, for flows that may be sent at any time.
+    pub(super) fn coming_of<'a>(&self, reservations: &'a Reservations, now: Instant) -> Coming<'a> {
         let window = self.config.alarm.window;
         let index = self.telemetry.index(now);
         let start = Instant::from_nanos(index.saturating_mul(window.as_nanos()));
         Coming {
-            reservations: &self.reservations,
-            without: name.and_then(|name| self.reservations.place(name)),
-            during: name.and_then(|name| self.reservations.bursts(name)),
+            reservations,
+            without: None,
+            during: None,
             span: (now, now + self.config.reservations.horizon),
             measured: (start - window, start),
         }
@@ -171,14 +206,24 @@ impl Controller {
 
     /// Adds sampled packets to the traffic of their job. They are counted where they enter the fabric, once.
     pub(super) fn record_traffic(&mut self, sample: &Sample) {
-        let enters = |link| matches!(self.fabric.from(link), End::Host(_));
-        if !self.config.reservations.reserves() || !sample.input.is_some_and(enters) {
+        if !self.config.reservations.reserves() || !self.enters(sample) {
             return;
         }
         let Some(name) = self.job_of(&sample.flow).map(ToOwned::to_owned) else { return };
         let bytes = u64::from(sample.bytes) * u64::from(sample.rate);
         let job = self.jobs.get_mut(&name).expect("its flow was found");
         job.traffic.record(sample.at, bytes, &self.config.reservations);
+    }
+
+    /// Returns `true` if the router that sampled packets has them from a host. Agents that sample packets at the port by which
+    /// they leave, as Weft's does, do not know the other: then it is the router behind the sender.
+    fn enters(&self, sample: &Sample) -> bool {
+        if let Some(input) = sample.input {
+            return matches!(self.fabric.from(input), End::Host(_));
+        }
+        let sender = self.fabric.host(sample.flow.src());
+        let cables = sender.map_or(&[][..], |host| self.fabric.links_of_host(host));
+        cables.iter().any(|&cable| self.fabric.to(cable) == self.fabric.from(sample.link))
     }
 
     /// Ends all reservations, because other jobs take the place of those that had them.
@@ -221,25 +266,29 @@ impl Controller {
         }
     }
 
-    /// Computes the reserved rates of links, by the present paths of jobs with bursts.
+    /// Reserves links for jobs with bursts, by the present paths of their flows.
     fn reserve_links(&mut self, now: Instant) {
+        self.reservations = self.reservations_without(&BTreeMap::new());
+        let coming = self.coming(None, now);
+        let peaks = coming.links().map(|link| (link, coming.peak(link))).collect();
+        self.reservations.peaks = peaks;
+    }
+
+    /// Returns the reserved rates of links by the present paths of jobs with bursts, without the flows of these indices, which
+    /// are in order.
+    pub(super) fn reservations_without(
+        &self,
+        flows: &BTreeMap<String, Vec<usize>>,
+    ) -> Reservations {
         let mut reservations = Reservations::default();
         for (name, job) in &self.jobs {
             let Some(bursts) = job.bursts else { continue };
             let place = reservations.jobs.len();
             reservations.jobs.push((name.clone(), bursts));
-            self.each_link(job, |link, rate| {
-                let shares = reservations.links.entry(link).or_default();
-                match shares.last_mut() {
-                    Some((job, sum)) if *job == place => *sum = sum.saturating_add(rate),
-                    _ => shares.push((place, rate)),
-                }
-            });
+            let without = flows.get(name).map_or(&[][..], Vec::as_slice);
+            self.each_link_without(job, without, |link, rate| reservations.add(link, place, rate));
         }
-        self.reservations = reservations;
-        let coming = self.coming(None, now);
-        let peaks = coming.links().map(|link| (link, coming.peak(link))).collect();
-        self.reservations.peaks = peaks;
+        reservations
     }
 
     /// Plans flows again whose links would be overloaded by coinciding bursts: of one job at a time, because its new

@@ -1,4 +1,4 @@
-//! Tests of reservations on two leaves and two spines, with links of 100 Gb/s.
+//! Tests of reservations on two leaves and two or three spines, with links of 100 Gb/s.
 
 use alloc::string::ToString;
 use alloc::vec;
@@ -9,11 +9,12 @@ use weft_units::{BitRate, Seed};
 use super::*;
 use crate::controller::tests::Harness;
 use crate::controller::{ControllerConfig, Pair, PortSearch};
-use crate::installed::Installed;
+use crate::installed::{Installed, PortState};
 use crate::telemetry::PortReport;
 use crate::{Fabric, ReservationRules, RouterId};
 
 const TWO_BY_TWO: &str = include_str!("../../../tests/golden/installed/two-by-two.toml");
+const TWO_BY_THREE: &str = include_str!("../../../tests/golden/installed/two-by-three.toml");
 const WINDOW: u64 = 10;
 /// The length of an iteration and of its burst in steps of half a second.
 const PERIOD: u64 = 20;
@@ -25,18 +26,30 @@ struct World {
     /// By name, the step of the iteration in which the job's burst begins; none for a job that always sends.
     begins: BTreeMap<String, Option<u64>>,
     bytes: Vec<u64>,
+    /// `true` if samples name the link on which packets were received.
+    has_input: bool,
     step: u64,
 }
 
 impl World {
     fn new(horizon: Duration) -> Self {
-        let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
+        Self::on(TWO_BY_TWO, horizon)
+    }
+
+    fn on(installed: &str, horizon: Duration) -> Self {
+        let fabric = Fabric::new(toml::from_str::<Installed>(installed).unwrap()).unwrap();
         let reservations = ReservationRules { horizon, ..ReservationRules::default() };
         let config = ControllerConfig { reservations, ..ControllerConfig::default() };
         let bytes = vec![0; fabric.links()];
         let mut controller = Controller::new(config, fabric);
         controller.set_lease(Some(1), Instant::EPOCH);
-        Self { controller, begins: BTreeMap::new(), bytes, step: 0 }
+        Self {
+            controller,
+            begins: BTreeMap::new(),
+            bytes,
+            has_input: true,
+            step: 0,
+        }
     }
 
     /// Returns a world in which `a` and `c` use s0 and `b` uses s1; the bursts of `a` and `b` begin at different times.
@@ -88,6 +101,16 @@ impl World {
         self.controller.fabric().port_of(link).unwrap().1.name.clone()
     }
 
+    /// The cable from a spine to leaf 1 fails: leaf 0 still sends to that spine.
+    fn fail(&mut self, spine: &str) {
+        let fabric = self.controller.fabric();
+        let mut router = fabric.router(fabric.find(spine).unwrap()).clone();
+        router.ports[1].state = PortState::NoCarrier;
+        let now = self.now();
+        self.controller.handle_tables(router, now).unwrap();
+        self.controller.handle_timeout(now);
+    }
+
     /// Returns what is reserved on an uplink, in Gb/s.
     fn reserved(&self, port: &str) -> u64 {
         self.controller.reserved(self.uplink(port)) / 1_000_000_000
@@ -107,16 +130,14 @@ impl World {
                     let at = Instant::EPOCH + Duration::from_millis(500) * self.step;
                     let (packets, rate) = (10, 40_000);
                     let bytes = u32::try_from(bytes / 40_000).unwrap();
-                    let (link, input, flow) = (links[1], Some(links[0]), it.flow);
-                    self.controller.handle_sample(Sample {
-                        at,
-                        link,
-                        input,
-                        flow,
-                        bytes,
-                        packets,
-                        rate,
-                    });
+                    let flow = it.flow;
+                    // Its leaf samples a packet, and the spine samples it again.
+                    for hop in [1, 2] {
+                        let link = links[hop];
+                        let input = self.has_input.then_some(links[hop - 1]);
+                        let sample = Sample { at, link, input, flow, bytes, packets, rate };
+                        self.controller.handle_sample(sample);
+                    }
                 }
             }
             self.step += 1;
@@ -171,6 +192,15 @@ fn jobs_whose_bursts_coincide_are_separated() {
 }
 
 #[test]
+fn bursts_are_found_by_samples_that_name_one_port() {
+    let mut world = World::with_three(MINUTE, 0);
+    world.has_input = false;
+    world.run(12);
+    assert_ne!(world.takes("a"), world.takes("c"));
+    assert_eq!([world.reserved("s0"), world.reserved("s1")], [60, 60]);
+}
+
+#[test]
 fn a_new_job_is_planned_on_bursts_that_coincide_and_not_on_their_sum() {
     for (horizon, port) in [(MINUTE, "s0"), (Duration::ZERO, "s1")] {
         let mut world = World::new(horizon);
@@ -181,6 +211,24 @@ fn a_new_job_is_planned_on_bursts_that_coincide_and_not_on_their_sum() {
         // On s0 two bursts of 60 Gb/s alternate, on s1 80 Gb/s are sent all the time.
         assert_eq!(world.announce("d", 40, None, None), port, "{horizon}");
     }
+}
+
+#[test]
+fn flows_of_a_failed_cable_go_where_bursts_alternate() {
+    let mut world = World::on(TWO_BY_THREE, MINUTE);
+    // When a cable fails, the announced rates alone would put `a` beside `c` and `d` beside `b`, whose bursts coincide.
+    for (name, gigabits, spine, begins) in
+        [("a", 60, "s0", 0), ("b", 80, "s1", 10), ("c", 60, "s2", 0), ("d", 60, "s0", 10)]
+    {
+        world.announce(name, gigabits, Some(spine), Some(begins));
+    }
+    world.run(12);
+    assert_eq!(["a", "b", "c", "d"].map(|it| world.takes(it)), ["s0", "s1", "s2", "s0"]);
+    world.fail("spine-0");
+    assert_eq!(["a", "b", "c", "d"].map(|it| world.takes(it)), ["s1", "s1", "s2", "s2"]);
+    world.run(6);
+    assert_eq!(["s0", "s1", "s2"].map(|it| world.reserved(it)), [0, 80, 60]);
+    assert_eq!(world.controller.jobs()["a"].version, 2, "it stays where it was put");
 }
 
 #[test]
