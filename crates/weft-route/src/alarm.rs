@@ -4,6 +4,9 @@
 //! is the paper's: three such windows in a row within a minute. *High* is five alarms within the interval between
 //! training phases, 10 to 30 s. One port has three windows of 10 s in that time, so alarms are counted over all ports
 //! of a router.
+//!
+//! A job that pauses for whole windows would never have three in a row. So a window without an alarm in which the reserved jobs
+//! of a port pause counts as if it had not been: it neither interrupts the sequence nor ends an alarm.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -135,8 +138,15 @@ impl Alarms {
         self.raised.remove(&link);
     }
 
-    /// Evaluates a window that has ended and returns the changes. Ports that did not report it keep their alarm.
-    pub fn evaluate(&mut self, index: u64, telemetry: &Telemetry, fabric: &Fabric) -> Vec<Change> {
+    /// Evaluates a window that has ended and returns the changes. Ports that did not report it keep their alarm, and so do those
+    /// whose jobs pause in it: `pauses` tells whether all jobs with known bursts do on a link in a window, and there are some.
+    pub fn evaluate(
+        &mut self,
+        index: u64,
+        telemetry: &Telemetry,
+        fabric: &Fabric,
+        pauses: impl Fn(LinkId, u64) -> bool,
+    ) -> Vec<Change> {
         let above: Vec<(LinkId, u64, bool)> = telemetry
             .ports()
             .filter_map(|link| telemetry.window(link, index).map(|window| (link, window.marks)))
@@ -155,7 +165,7 @@ impl Alarms {
         let mut changes = Vec::new();
         for (link, marks, above) in above {
             if above {
-                let level = self.level(link, index, telemetry, fabric);
+                let level = self.level(link, index, telemetry, fabric, &pauses);
                 let before = self.raised.get(&link).copied();
                 let since = before.map_or(index, |alarm| alarm.since);
                 // The level of an alarm does not fall while the alarm lasts.
@@ -165,22 +175,33 @@ impl Alarms {
                 if before.is_none_or(|before| before.level < level) {
                     changes.push(Change::Raised(link, alarm));
                 }
-            } else if let Some(alarm) = self.raised.remove(&link) {
+            } else if !pauses(link, index)
+                && let Some(alarm) = self.raised.remove(&link)
+            {
                 changes.push(Change::Cleared(link, alarm));
             }
         }
         changes
     }
 
-    fn level(&self, link: LinkId, index: u64, telemetry: &Telemetry, fabric: &Fabric) -> Level {
-        let max_windows = self.rules.windows(self.rules.within);
-        let is_above = |back: &u64| {
-            index
-                .checked_sub(*back)
-                .and_then(|index| telemetry.window(link, index))
-                .is_some_and(|window| window.marks > self.rules.marks)
+    fn level(
+        &self,
+        link: LinkId,
+        index: u64,
+        telemetry: &Telemetry,
+        fabric: &Fabric,
+        pauses: impl Fn(LinkId, u64) -> bool,
+    ) -> Level {
+        let is_above = |index: u64| {
+            let window = telemetry.window(link, index);
+            window.is_some_and(|window| window.marks > self.rules.marks)
         };
-        let in_a_row = (0..max_windows).take_while(is_above).count() as u64;
+        // Pauses do not count for the time within which the windows lie either.
+        let oldest = (index + 1).saturating_sub(telemetry.windows_kept());
+        let sending = (oldest..=index).rev().filter(|&it| is_above(it) || !pauses(link, it));
+        let max_windows = usize::try_from(self.rules.windows(self.rules.within));
+        let recent = sending.take(max_windows.unwrap_or(usize::MAX));
+        let in_a_row = recent.take_while(|&it| is_above(it)).count() as u64;
         let at_router = match fabric.from(link) {
             End::Router(router) => self.recent_windows.get(&router).map_or(0, VecDeque::len),
             _ => 0,

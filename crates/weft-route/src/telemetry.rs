@@ -158,6 +158,11 @@ impl Telemetry {
         Self { window, keep, ports: BTreeMap::new() }
     }
 
+    /// Returns the number of windows that are kept of each port.
+    pub(crate) const fn windows_kept(&self) -> u64 {
+        self.keep as u64
+    }
+
     /// Returns the index of the window that contains an instant.
     pub const fn index(&self, at: Instant) -> u64 {
         at.as_nanos() / self.window.as_nanos()

@@ -332,7 +332,12 @@ impl Controller {
 
     /// Ends a window: evaluates alarms, verifies moves, then plans moves.
     fn end_window(&mut self, index: u64, now: Instant) {
-        for change in self.alarms.evaluate(index, &self.telemetry, &self.fabric) {
+        let (window, reservations) = (self.config.alarm.window, &self.reservations);
+        let pauses = |link, index: u64| {
+            let start = Instant::from_nanos(index.saturating_mul(window.as_nanos()));
+            reservations.pause(link, start, start + window)
+        };
+        for change in self.alarms.evaluate(index, &self.telemetry, &self.fabric, pauses) {
             self.on_alarm_change(change, now);
         }
         if self.epoch.is_some() {

@@ -67,6 +67,13 @@ impl Reservations {
         Some(self.jobs[self.place(name)?].1)
     }
 
+    /// Returns `true` if jobs have reserved a link, and none of them sends between two times.
+    pub(super) fn pause(&self, link: LinkId, from: Instant, until: Instant) -> bool {
+        let active = |&(job, _): &(usize, u64)| self.jobs[job].1.active(from, until);
+        let shares = self.links.get(&link);
+        shares.is_some_and(|shares| shares.iter().all(|it| active(it) == Duration::ZERO))
+    }
+
     /// Ends the reservation of a job that has ended or has other ports.
     pub(super) fn release(&mut self, name: &str) {
         let Some(released) = self.place(name) else { return };

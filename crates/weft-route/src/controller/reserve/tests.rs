@@ -7,6 +7,7 @@ use weft_plan::ports::Entropy;
 use weft_units::{BitRate, Seed};
 
 use super::*;
+use crate::alarm::Level;
 use crate::controller::tests::Harness;
 use crate::controller::{ControllerConfig, Pair, PortSearch};
 use crate::installed::{Installed, PortState};
@@ -16,9 +17,11 @@ use crate::{Fabric, ReservationRules, RouterId};
 const TWO_BY_TWO: &str = include_str!("../../../tests/golden/installed/two-by-two.toml");
 const TWO_BY_THREE: &str = include_str!("../../../tests/golden/installed/two-by-three.toml");
 const WINDOW: u64 = 10;
-/// The length of an iteration and of its burst in steps of half a second.
-const PERIOD: u64 = 20;
+/// The length of a burst in steps of half a second.
 const LENGTH: u64 = 8;
+/// The rate of a link, and the marks in half a second of a job that exceeds it.
+const RATE: BitRate = BitRate::gbps(100).unwrap();
+const MARKS: u64 = 200;
 
 /// Jobs of one flow each from a host of leaf 0 to one of leaf 1.
 struct World {
@@ -26,8 +29,11 @@ struct World {
     /// By name, the step of the iteration in which the job's burst begins; none for a job that always sends.
     begins: BTreeMap<String, Option<u64>>,
     bytes: Vec<u64>,
+    marks: Vec<u64>,
     /// `true` if samples name the link on which packets were received.
     has_input: bool,
+    /// The length of an iteration in steps of half a second.
+    period: u64,
     step: u64,
 }
 
@@ -40,14 +46,16 @@ impl World {
         let fabric = Fabric::new(toml::from_str::<Installed>(installed).unwrap()).unwrap();
         let reservations = ReservationRules { horizon, ..ReservationRules::default() };
         let config = ControllerConfig { reservations, ..ControllerConfig::default() };
-        let bytes = vec![0; fabric.links()];
+        let [bytes, marks] = [(); 2].map(|()| vec![0; fabric.links()]);
         let mut controller = Controller::new(config, fabric);
         controller.set_lease(Some(1), Instant::EPOCH);
         Self {
             controller,
             begins: BTreeMap::new(),
             bytes,
+            marks,
             has_input: true,
+            period: 20,
             step: 0,
         }
     }
@@ -120,13 +128,16 @@ impl World {
         for _ in 0..windows * WINDOW * 2 {
             for (name, begins) in &self.begins {
                 let Some(job) = self.controller.jobs().get(name) else { continue };
-                let pauses =
-                    begins.is_some_and(|begins| (self.step + PERIOD - begins) % PERIOD >= LENGTH);
+                let since = |begins| (self.step + self.period - begins) % self.period;
+                let pauses = begins.is_some_and(|begins| since(begins) >= LENGTH);
                 if !pauses {
                     let it = job.flows[0];
                     let links = self.controller.fabric().path(&it.flow).links().to_vec();
                     let bytes = it.rate.as_bps() / 16;
                     links.iter().for_each(|link| self.bytes[link.index()] += bytes);
+                    if it.rate > RATE {
+                        self.marks[links[1].index()] += MARKS;
+                    }
                     let at = Instant::EPOCH + Duration::from_millis(500) * self.step;
                     let (packets, rate) = (10, 40_000);
                     let bytes = u32::try_from(bytes / 40_000).unwrap();
@@ -151,8 +162,8 @@ impl World {
         let at = Instant::EPOCH + Duration::from_millis(500) * self.step;
         for link in self.controller.fabric().link_ids() {
             if self.controller.fabric().port_of(link).is_some() {
-                let bytes = self.bytes[link.index()];
-                self.controller.handle_report(PortReport { link, at, bytes, marks: 0 });
+                let (bytes, marks) = (self.bytes[link.index()], self.marks[link.index()]);
+                self.controller.handle_report(PortReport { link, at, bytes, marks });
             }
         }
         self.controller.handle_timeout(self.now());
@@ -270,6 +281,31 @@ fn a_link_is_expected_to_carry_bursts_and_not_their_mean() {
     // Other traffic may be sent in the same two fifths of the time.
     assert_eq!(in_pauses.expected(link, measured + 2_000_000_000) / 100_000_000, 50);
     assert_eq!(coming.during(Some(bursts)).peak(link) / 1_000_000_000, 60);
+}
+
+#[test]
+fn a_job_that_pauses_for_whole_windows_raises_a_medium_alarm() {
+    let mut world = World::new(MINUTE);
+    // Bursts of 4 s in every second window of 10 s, each with 1,600 marks.
+    world.period = 40;
+    world.announce("a", 110, Some("s0"), Some(2));
+    // Not yet periodic.
+    world.run(5);
+    let levels = |world: &World| -> Vec<Level> {
+        world.controller.alarms().values().map(|it| it.level).collect()
+    };
+    assert_eq!(levels(&world), [Level::Low]);
+    world.run(1);
+    assert_eq!(levels(&world), [], "a window without marks ends the alarm");
+    world.run(13);
+    assert_eq!(levels(&world), [Level::Medium]);
+    let bursts = world.controller.jobs()["a"].bursts.unwrap();
+    assert_eq!(bursts.period, Duration::from_secs(20));
+    world.run(1);
+    assert_eq!(levels(&world), [Level::Medium], "the job has only paused");
+    world.controller.withdraw("a", world.now()).unwrap();
+    world.run(1);
+    assert_eq!(levels(&world), []);
 }
 
 #[test]
