@@ -76,6 +76,7 @@ fn ring_orders_by_block_and_writes_files_for_launchers_and_nccl() {
     let order: Vec<&str> =
         value["order"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(order, ["n1", "n2", "n3", "n4"]);
+    assert_eq!(value["blocks"], serde_json::json!([0, 0, 1, 1]), "beside the order");
     let share = |way: &str, key: &str| value["shares"][way][key].as_u64().unwrap();
     assert_eq!(share("ring_listed", "cross_rail"), 8);
     assert_eq!(share("ring_planned", "cross_rail"), 0);

@@ -6,7 +6,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use weft_plan::collective::{
-    Collective, Schedule, Selection, all_reduce_double_tree_over, all_reduce_hierarchical,
+    Collective, Schedule, Selection, all_reduce_double_tree_in, all_reduce_hierarchical,
     all_reduce_ring, all_to_all_on_rails, rings_over_servers,
 };
 
@@ -22,7 +22,8 @@ pub enum Algorithm {
     #[default]
     Ring,
     /// Two binary trees, each for half of the buffer: about `2 log2 n` rounds; inner nodes send as many bytes
-    /// as in a ring. Each tree has one edge between servers for each server but the first.
+    /// as in a ring. Each tree has one edge between servers for each server but the first, and one between blocks of the
+    /// fabric for each block but the first.
     Tree,
     /// A reduce-scatter inside each server, then a ring over servers for each rank's share: only that share
     /// crosses between servers. A short all-to-all likewise first passes each chunk to the rank of its own server from
@@ -47,11 +48,11 @@ impl Algorithm {
         }
     }
 
-    /// Returns the schedule of an all-reduce of a long buffer. `order` is one of the servers' ranks.
-    fn all_reduce(self, order: &[usize], servers: &[Vec<usize>]) -> Schedule {
+    /// Returns the schedule of an all-reduce of a long buffer. `order` is one of the blocks' ranks.
+    fn all_reduce(self, order: &[usize], blocks: &[Vec<Vec<usize>>]) -> Schedule {
         match self {
             Self::Ring | Self::ByServer => all_reduce_ring(order),
-            Self::Tree => all_reduce_double_tree_over(servers, 1),
+            Self::Tree => all_reduce_double_tree_in(blocks, 1),
             Self::Hierarchical { local } => all_reduce_hierarchical(&divided(order, local)),
         }
     }
@@ -134,13 +135,19 @@ impl Key {
         Self { collective: call.collective, root, small }
     }
 
-    /// Returns the schedules for these servers, which blocks use in turn.
-    pub(crate) fn schedules(self, servers: &[Vec<usize>], algorithm: Algorithm) -> Vec<Schedule> {
+    /// Returns the schedules for these servers, which are also those of the fabric's blocks. Blocks of the buffer use them in
+    /// turn.
+    pub(crate) fn schedules(
+        self,
+        servers: &[Vec<usize>],
+        blocks: &[Vec<Vec<usize>>],
+        algorithm: Algorithm,
+    ) -> Vec<Schedule> {
         let Self { collective, root, small } = self;
         let order = servers.concat();
         let schedule = |order: &[usize]| {
             let selection = Selection { order, root, small };
-            collective.schedule(selection, |order| algorithm.all_reduce(order, servers))
+            collective.schedule(selection, |order| algorithm.all_reduce(order, blocks))
         };
         match (collective, algorithm) {
             (Collective::AllToAll, Algorithm::Hierarchical { local })

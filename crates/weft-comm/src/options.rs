@@ -49,6 +49,9 @@ pub struct Options {
     pub lanes: usize,
     /// The order of ranks in rings and chains (`weft plan ring`); by number if not given.
     pub order: Option<Vec<usize>>,
+    /// The number of each rank's block of the fabric, by rank, for trees that cross blocks as rarely as they can (`weft plan
+    /// ring`); not known if not given.
+    pub blocks: Option<Vec<u32>>,
     /// The algorithm of all-reduces of long buffers, and of short all-to-alls.
     pub algorithm: Algorithm,
     /// Maximum length of a piece, which is sent as one message.
@@ -86,6 +89,7 @@ impl Default for Options {
             server: None,
             lanes: 2,
             order: None,
+            blocks: None,
             algorithm: Algorithm::default(),
             piece: ByteCount((64 << 10) - 64),
             shm_rate: None,
@@ -127,14 +131,15 @@ impl Options {
         Ok(())
     }
 
-    /// Replaces options that do not fit a group of `ranks` ranks by their defaults: an order of another number of ranks, and
-    /// `hierarchical:N` where N does not divide the number. A program that makes groups of several sizes with one set of
+    /// Replaces options that do not fit a group of `ranks` ranks by their defaults: an order or blocks of another number of
+    /// ranks, and `hierarchical:N` where N does not divide the number. A program that makes groups of several sizes with one set of
     /// options calls this for each; without it such options are refused.
     #[must_use]
     pub fn for_group_of(self, ranks: usize) -> Self {
         let order = self.order.filter(|order| order.len() == ranks);
+        let blocks = self.blocks.filter(|blocks| blocks.len() == ranks);
         let algorithm = Some(self.algorithm).filter(|algorithm| algorithm.fits(ranks));
-        Self { order, algorithm: algorithm.unwrap_or_default(), ..self }
+        Self { order, blocks, algorithm: algorithm.unwrap_or_default(), ..self }
     }
 
     /// Returns the configuration of the group.
@@ -171,12 +176,16 @@ impl Options {
         if sorted != (0..ranks).collect::<Vec<_>>() {
             return refuse(format!("the order {order:?} does not name each of {ranks} ranks once"));
         }
+        let blocks = self.blocks.clone().unwrap_or_default();
+        if self.blocks.is_some() && blocks.len() != ranks {
+            return refuse(format!("blocks of {} ranks, and {ranks} ranks", blocks.len()));
+        }
         let only = match self.channels {
             Channels::Net => Some(weft_coll::Channel::Network),
             Channels::Auto | Channels::Shm => Some(weft_coll::Channel::Inner),
             Channels::Hybrid => None,
         };
-        let mut config = Config::of(ranks, only).in_order(order);
+        let mut config = Config { blocks, ..Config::of(ranks, only) }.in_order(order);
         if !self.algorithm.fits(ranks) {
             return refuse(format!(
                 "{}: {ranks} ranks are not servers of so many each",
@@ -207,9 +216,7 @@ impl Options {
 
     /// Returns the values that all ranks must share.
     pub(crate) fn agreement(&self, ranks: usize) -> String {
-        let order =
-            self.order.as_ref().map_or_else(|| String::from("-"), |order| format!("{order:?}"));
-        let order = order.replace(' ', "");
+        let (order, blocks) = (list(self.order.as_deref()), list(self.blocks.as_deref()));
         // Ranks may reach one controller by different addresses.
         let controller = match &self.controller {
             None => "none",
@@ -218,11 +225,16 @@ impl Options {
         };
         let Self { channels, lanes, piece, algorithm, .. } = self;
         format!(
-            "ranks={ranks},channels={},lanes={lanes},piece={},order={order},algorithm={algorithm},controller={controller}",
+            "ranks={ranks},channels={},lanes={lanes},piece={},order={order},blocks={blocks},algorithm={algorithm},controller={controller}",
             channels.name(),
             piece.0
         )
     }
+}
+
+/// Returns a list without spaces; `-` for none.
+fn list<T: std::fmt::Debug>(of: Option<&[T]>) -> String {
+    of.map_or_else(|| "-".into(), |it| format!("{it:?}").replace(' ', ""))
 }
 
 #[cfg(test)]
@@ -235,6 +247,7 @@ mod tests {
             let mut options = Options::default();
             options.set("algorithm", algorithm).unwrap();
             options.set("order", "3,1,0,2").unwrap();
+            options.set("blocks", "0,0,5,5").unwrap();
             options
         };
         let hierarchical = four("hierarchical:4");
@@ -242,11 +255,16 @@ mod tests {
         assert!(error.contains("does not name each of 2 ranks once"), "{error}");
         // Groups of two, such as those of messages between two ranks of PyTorch.
         let pair = hierarchical.clone().for_group_of(2);
-        assert_eq!((pair.algorithm, &pair.order), (Algorithm::Ring, &None));
+        assert_eq!((pair.algorithm, &pair.order, &pair.blocks), (Algorithm::Ring, &None, &None));
         assert_eq!(pair.config(2).unwrap().servers.concat(), [0, 1]);
         let whole = hierarchical.for_group_of(4).config(4).unwrap();
         assert_eq!(whole.algorithm, Algorithm::Hierarchical { local: 4 });
-        assert_eq!(whole.servers.concat(), [3, 1, 0, 2]);
+        assert_eq!((whole.servers.concat(), whole.blocks), ([3, 1, 0, 2].into(), vec![0, 0, 5, 5]));
+        let mut three = Options::default();
+        three.set("blocks", "0,0,5,5").unwrap();
+        let error = three.config(3).unwrap_err().to_string();
+        assert!(error.contains("blocks of 4 ranks, and 3 ranks"), "{error}");
+        assert_ne!(three.agreement(4), Options::default().agreement(4));
         assert_eq!(four("hierarchical").for_group_of(2).algorithm, Algorithm::ByServer);
     }
 

@@ -47,15 +47,26 @@ fn check_refused(children: Vec<Child>, why: &str) {
 
 /// Starts four ranks on these hosts of a lab, and returns the bytes that the hosts send.
 fn over_lab(lab: &Lab, hosts: [usize; 4], options: &str, servers: &str) -> u64 {
-    let sent = |all: Vec<LinkCounters>| all[..2].iter().map(|link| link.forward.bytes).sum::<u64>();
-    let before = sent(lab.counters().expect("counters"));
+    let sent = |all: &[LinkCounters]| all[..2].iter().map(|link| link.forward.bytes).sum::<u64>();
+    counted(lab, hosts, options, servers, sent)
+}
+
+/// Starts four ranks on these hosts of a lab, and returns the bytes that `count` adds up.
+fn counted(
+    lab: &Lab,
+    hosts: [usize; 4],
+    options: &str,
+    servers: &str,
+    count: impl Fn(&[LinkCounters]) -> u64,
+) -> u64 {
+    let before = count(&lab.counters().expect("counters"));
     let at = SocketAddr::from((lab.fabric().address(hosts[0]), 7000));
     let start = |(number, host): (usize, &usize)| {
         let mut command = rank(number, 4, at, options);
         lab.spawn(&format!("h{host}"), &mut command).expect("it starts")
     };
     check(hosts.iter().enumerate().map(start).collect(), servers);
-    sent(lab.counters().expect("counters")) - before
+    count(&lab.counters().expect("counters")) - before
 }
 
 #[test]
@@ -79,6 +90,33 @@ fn sums_are_right_over_memory_in_two_hosts_and_rdma_between_them() {
     // Hosts of a lab are one machine: by one name they share memory, and only messages of the set-up are packets.
     let named = over_lab(&lab, [0, 0, 1, 1], "channels=auto server=all", "[[0, 1, 2, 3]]");
     assert!(named < buffers / 4, "{named} bytes, buffers of {buffers}");
+}
+
+#[test]
+fn trees_cross_the_spines_half_as_often_where_the_blocks_are_known() {
+    if weft_testkit::lab_is_missing("trees over two blocks", &[]) {
+        return;
+    }
+    let name = format!("wb{}", std::process::id());
+    let lab = Lab::up(&LabSpec { spines: 2, hosts_per_leaf: 2, ..LabSpec::named(name) });
+    let lab = lab.expect("a lab");
+    let uplinks = ["l0-s0", "l0-s1"].map(|link| lab.fabric().link(link).expect("a link"));
+    let over_spines = |options: &str, servers: &str| {
+        let bytes = |it: &LinkCounters| it.forward.bytes + it.backward.bytes;
+        let count = |all: &[LinkCounters]| uplinks.iter().map(|&link| bytes(&all[link])).sum();
+        // The launcher deals the ranks to the leaves in turn; each is a server.
+        counted(&lab, [0, 2, 1, 3], options, servers, count)
+    };
+    let buffers = (4 * ELEMENTS * ROUNDS) as u64;
+    // A tree carries half a buffer up and down each of its edges: two cross, in the order of the blocks too.
+    let orders = [("0,1,2,3", "[[0], [1], [2], [3]]"), ("0,2,1,3", "[[0], [2], [1], [3]]")];
+    for (order, servers) in orders {
+        for (blocks, least) in [("", 4), (" blocks=0,1,0,1", 2)] {
+            let sent = over_spines(&format!("algorithm=tree order={order}{blocks}"), servers);
+            println!("order {order}{blocks}: {sent} bytes, buffers of {buffers}");
+            assert!((least * buffers..(least + 1) * buffers).contains(&sent), "{order}{blocks}");
+        }
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub use controller::{
     Action, Announced, Carried, Controller, ControllerConfig, Event, EventKind, Job, JobError,
     JobFlow, Move, Pair, PortSearch, Stage, State, StateError, Stats,
 };
-pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
+pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RingOrder, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};
 pub use installed::{Installed, InstalledError, Prefix};
 pub use loads::Loads;

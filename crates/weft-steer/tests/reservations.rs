@@ -91,7 +91,7 @@ fn announce(daemon: &mut Daemon, lab: &Lab, fabric: &Fabric, job: &Job) {
     let handle = daemon.handle();
     let planned = thread::spawn(move || handle.announce(announcement).unwrap());
     until(daemon, "the job", |_| planned.is_finished());
-    assert_eq!(planned.join().unwrap().kept, 1, "{} has the port that it asks for", job.name);
+    assert_eq!(planned.join().unwrap().kept, 1, "{} has the port of its table", job.name);
 }
 
 fn uplink(fabric: &Fabric, port: &str) -> LinkId {

@@ -30,7 +30,7 @@ pub use weft_plan::collective::Channel;
 pub use config::Config;
 
 use block::Running;
-use config::{alone, check_servers};
+use config::{alone, check_blocks, check_servers};
 
 /// The completion of a call.
 #[derive(Debug)]
@@ -170,11 +170,12 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// Returns one rank of a group.
     ///
     /// # Panics
-    /// If the servers do not name every rank once, including this one, the algorithm does not fit the number of
-    /// ranks, `max_body` or `max_in_flight` is zero, or `window` is below `max_in_flight`.
+    /// If the servers do not name every rank once, including this one, some ranks have no block and others have, the
+    /// algorithm does not fit the number of ranks, `max_body` or `max_in_flight` is zero, or `window` is below `max_in_flight`.
     pub fn new(rank: usize, config: Config) -> Self {
         let ranks = config.ranks();
         check_servers(&config.servers, ranks);
+        check_blocks(&config.blocks, ranks);
         assert!(rank < ranks, "rank {rank} of {ranks}");
         assert!(config.algorithm.fits(ranks), "{} for {ranks} ranks", config.algorithm);
         assert!(
@@ -238,6 +239,18 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.config.servers = servers;
     }
 
+    /// Changes the block of the fabric of each rank from the next call on ([`Config::blocks`]). All ranks change it after
+    /// the same call.
+    ///
+    /// # Panics
+    /// If a call is in progress, or the blocks are neither those of all ranks nor none.
+    pub fn set_blocks(&mut self, blocks: Vec<u32>) {
+        assert!(self.calls.is_empty(), "the schedules of calls in progress have the old blocks");
+        check_blocks(&blocks, self.ranks());
+        self.schedules.clear();
+        self.config.blocks = blocks;
+    }
+
     /// Changes the algorithm from the next call on. All ranks change it after the same call.
     ///
     /// # Panics
@@ -267,10 +280,11 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             call.data_type.divide(ranks, buffer.as_mut());
         }
         let key = Key::of(&call, self.ranks(), self.config.max_body);
-        let (rank, Config { servers, algorithm, .. }) = (self.rank, &self.config);
+        let (rank, config) = (self.rank, &self.config);
         let schedules = || {
-            let schedules = key.schedules(servers, *algorithm).into_iter();
-            schedules.map(|schedule| only_of(rank, schedule)).collect()
+            let schedules =
+                key.schedules(&config.servers, &config.servers_by_block(), config.algorithm);
+            schedules.into_iter().map(|schedule| only_of(rank, schedule)).collect()
         };
         let schedules = Arc::clone(self.schedules.entry(key).or_insert_with(schedules));
         let blocks = blocks(&call, &schedules[0], self.config.max_body, self.config.max_in_flight);

@@ -257,7 +257,10 @@ fn no_schedule_has_more_messages_of_a_block_between_two_ranks_than_the_maximum()
                 let call = Call { collective, ..sum(elements) };
                 let key = Key::of(&call, ranks, config(ranks).max_body);
                 let servers: Vec<Vec<usize>> = order.chunks(3).map(<[usize]>::to_vec).collect();
-                let schedules = key.schedules(&servers, algorithm);
+                let blocks = (0..ranks).map(|rank| u32::from(rank % 3 == 0)).collect();
+                let config = Config { servers, blocks, ..config(ranks) };
+                let by_block = config.servers_by_block();
+                let schedules = key.schedules(&config.servers, &by_block, algorithm);
                 for steps in schedules.iter().flat_map(|schedule| &schedule.steps) {
                     let mut messages = alloc::vec![0; ranks];
                     for step in steps {

@@ -13,6 +13,9 @@ fn config(rng: &mut weft_units::Rng, ranks: usize) -> Config {
     rng.shuffle(&mut order);
     // The last server may have fewer ranks.
     config.servers = order.chunks(1 + rng.index(3)).map(<[usize]>::to_vec).collect();
+    if rng.chance(1, 2) {
+        config.blocks = (0..ranks).map(|_| u32::try_from(rng.index(3)).expect("small")).collect();
+    }
     let local = (1..=ranks).rev().find(|local| ranks.is_multiple_of(*local) && *local < ranks);
     let hierarchical = Algorithm::Hierarchical { local: local.unwrap_or(ranks) };
     config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][rng.index(3)];

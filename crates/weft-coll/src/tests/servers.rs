@@ -85,6 +85,26 @@ fn fewer_bytes_cross_servers_when_the_order_and_the_algorithm_follow_them() {
 }
 
 #[test]
+fn trees_cross_blocks_as_often_as_there_are_further_blocks() {
+    // Each rank is a server; hosts of two blocks are in turn, and in the order of the blocks.
+    let (collective, data_type, op) = (Collective::AllReduce, DataType::Fp32, Op::Sum);
+    let call = Call { collective, data_type, op, root: 0, elements: 65_536 };
+    let algorithm = Algorithm::Tree;
+    let config = Config { algorithm, max_body: 4096, ..Config::of(RANKS, Some(Channel::Inner)) };
+    let mut memory = Memory::new(&config, 9);
+    for order in [[0, 1, 2, 3], [0, 2, 1, 3]] {
+        // Half a buffer goes up and down each edge of a tree, and two edges of each tree cross.
+        memory.groups.iter_mut().for_each(|group| group.set_order(order.into()));
+        let unknown = crossed(&mut memory, call).percent;
+        assert!((400..412).contains(&unknown), "{order:?}: {unknown} %");
+        memory.groups.iter_mut().for_each(|group| group.set_blocks([7, 9, 7, 9].into()));
+        let known = crossed(&mut memory, call).percent;
+        assert!((200..206).contains(&known), "{order:?}: {known} %");
+        memory.groups.iter_mut().for_each(|group| group.set_blocks([].into()));
+    }
+}
+
+#[test]
 fn a_short_all_to_all_crosses_servers_on_rails_in_half_the_messages() {
     let (collective, data_type, op) = (Collective::AllToAll, DataType::U8, Op::Sum);
     let config = Config::of(RANKS, Some(Channel::Inner)).in_order([0, 2, 1, 3].into());

@@ -1,10 +1,10 @@
-//! A planned group: rank 0 announces the job to the route controller, and all ranks take the order of the ring and the
-//! source ports that it returns. The ranks exchange the data by collectives, before the first call of their owner.
+//! A planned group: rank 0 announces the job to the route controller, and all ranks take the order of the ring, the blocks of
+//! the fabric and the source ports that it returns. The ranks exchange the data by collectives, before the first call of their owner.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::Communicator;
-use crate::controller::{Announcement, Controller, Follower, PlannedDevice, Task};
+use crate::controller::{Announcement, Arrangement, Controller, Follower, PlannedDevice, Task};
 use crate::options::Traffic;
 use crate::{CommError, Options, secret};
 
@@ -12,8 +12,10 @@ use crate::{CommError, Options, secret};
 const DESCRIPTION_BYTES: usize = 8;
 /// Maximum bytes of the reason why there is no plan.
 const MAX_REASON_BYTES: usize = 500;
-/// The first byte of a result: the bytes after it are the order, or the reason why there is no plan.
+/// The first byte of a result: the words after it are the order, or the bytes the reason why there is no plan.
 const PLANNED: u8 = 1;
+/// The same where the blocks of all ranks are behind the order.
+const PLANNED_IN_BLOCKS: u8 = 2;
 
 /// A rank of a planned job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +110,12 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             _ => None,
         };
         let (result, announcement) = match announced {
-            Some(Ok((order, announcement))) => (Ok(order), Some(announcement)),
+            Some(Ok((arrangement, announcement))) => (Ok(arrangement), Some(announcement)),
             Some(Err(why)) => (Err(why), None),
             None => (Err(String::new()), None),
         };
-        let order = match self.distribute(result)? {
-            Ok(order) => order,
+        let Arrangement { order, blocks } = match self.distribute(result)? {
+            Ok(arrangement) => arrangement,
             Err(why) if address.is_required => return Err(CommError::NoPlan { why }),
             Err(why) => {
                 if self.rank() == 0 {
@@ -123,6 +125,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
         };
         self.group.set_order(order);
+        self.group.set_blocks(blocks);
         let (Some(device), Some(Sender { address: source, .. })) = (device, own) else {
             return Ok(());
         };
@@ -144,38 +147,52 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         Ok(all.chunks_exact(DESCRIPTION_BYTES).map(Sender::read).collect())
     }
 
-    /// Returns the result of rank 0: the order, or the reason why there is no plan.
+    /// Returns the result of rank 0: the arrangement, or the reason why there is no plan.
     fn distribute(
         &mut self,
-        result: Result<Vec<usize>, String>,
-    ) -> Result<Result<Vec<usize>, String>, CommError> {
+        result: Result<Arrangement, String>,
+    ) -> Result<Result<Arrangement, String>, CommError> {
         let ranks = self.ranks();
-        let mut bytes = vec![0; 1 + (4 * ranks).max(MAX_REASON_BYTES)];
-        match result {
-            Ok(order) => {
-                bytes[0] = PLANNED;
-                for (place, rank) in bytes[1..].chunks_exact_mut(4).zip(order) {
-                    let rank = u32::try_from(rank).expect("few ranks");
-                    place.copy_from_slice(&rank.to_le_bytes());
-                }
-            }
-            Err(why) => {
-                let len = why.len().min(MAX_REASON_BYTES);
-                bytes[1..=len].copy_from_slice(&why.as_bytes()[..len]);
-            }
-        }
-        let bytes = self.broadcast(bytes)?;
-        if bytes[0] != PLANNED {
-            let why = String::from_utf8_lossy(&bytes[1..]);
-            return Ok(Err(why.trim_end_matches('\0').to_owned()));
-        }
-        let number = |four: &[u8]| u32::from_le_bytes(four.try_into().expect("four bytes"));
-        let order = bytes[1..].chunks_exact(4).take(ranks).map(number);
-        Ok(Ok(order.map(|rank| usize::try_from(rank).expect("a word")).collect()))
+        let bytes = self.broadcast(emit(&result, ranks))?;
+        Ok(read(&bytes, ranks))
     }
 }
 
-/// Announces the job. Returns the order of its ring, and the announcement.
+/// Returns the bytes of a result, which are as many for every result.
+fn emit(result: &Result<Arrangement, String>, ranks: usize) -> Vec<u8> {
+    let mut bytes = vec![0; 1 + (8 * ranks).max(MAX_REASON_BYTES)];
+    match result {
+        Ok(Arrangement { order, blocks }) => {
+            bytes[0] = if blocks.is_empty() { PLANNED } else { PLANNED_IN_BLOCKS };
+            let order = order.iter().map(|&rank| u32::try_from(rank).expect("few ranks"));
+            let words = order.chain(blocks.iter().copied());
+            for (place, word) in bytes[1..].chunks_exact_mut(4).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Err(why) => {
+            let len = why.len().min(MAX_REASON_BYTES);
+            bytes[1..=len].copy_from_slice(&why.as_bytes()[..len]);
+        }
+    }
+    bytes
+}
+
+/// Returns the result of these bytes.
+fn read(bytes: &[u8], ranks: usize) -> Result<Arrangement, String> {
+    let (kind, rest) = (bytes[0], &bytes[1..]);
+    if kind != PLANNED && kind != PLANNED_IN_BLOCKS {
+        return Err(String::from_utf8_lossy(rest).trim_end_matches('\0').to_owned());
+    }
+    let word = |four: &[u8]| u32::from_le_bytes(four.try_into().expect("four bytes"));
+    let mut words = rest.chunks_exact(4).map(word);
+    let order = words.by_ref().take(ranks);
+    let order = order.map(|rank| usize::try_from(rank).expect("a word")).collect();
+    let blocks = words.take(if kind == PLANNED { 0 } else { ranks }).collect();
+    Ok(Arrangement { order, blocks })
+}
+
+/// Announces the job. Returns the arrangement of its ranks, and the announcement.
 ///
 /// # Errors
 /// Returns the reason why there is no plan.
@@ -183,25 +200,25 @@ fn announce(
     controller: &Controller,
     senders: &[Option<Sender>],
     options: &Options,
-) -> Result<(Vec<usize>, Announcement), String> {
+) -> Result<(Arrangement, Announcement), String> {
     let (hosts, to_port) = check(senders)?;
     let failed = |error: crate::ControllerError| error.of(&controller.at).to_string();
-    let order = match &options.order {
-        Some(order) => order.clone(),
-        None => controller.order(&hosts).map_err(failed)?,
-    };
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    if sorted != (0..hosts.len()).collect::<Vec<_>>() {
-        return Err(format!("{}: its order {order:?} is not one of these ranks", controller.at));
+    let mut arrangement = controller.order(&hosts).map_err(failed)?;
+    arrangement.check(hosts.len()).map_err(|why| format!("{}: {why}", controller.at))?;
+    // Those of the options were checked when the group was made.
+    if let Some(order) = &options.order {
+        arrangement.order.clone_from(order);
     }
-    let pairs = pairs(&hosts, &order, options.plan_traffic, options.plan_ports);
+    if let Some(blocks) = &options.blocks {
+        arrangement.blocks.clone_from(blocks);
+    }
+    let pairs = pairs(&hosts, &arrangement.order, options.plan_traffic, options.plan_ports);
     if pairs.is_empty() {
         return Err("all ranks are on one host: no packets cross the fabric".into());
     }
     let announcement = Announcement { to_port, pairs };
     controller.announce(&announcement).map_err(failed)?;
-    Ok((order, announcement))
+    Ok((arrangement, announcement))
 }
 
 #[cfg(test)]
@@ -218,6 +235,17 @@ mod tests {
         assert_eq!(Sender::read(&Sender::describe(Some(sender))), Some(sender));
         assert_eq!(Sender::read(&Sender::describe(None)), None);
         assert_eq!(Sender::read(&[10, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_result_is_read_as_it_was_written() {
+        let order = vec![2, 0, 1];
+        for blocks in [vec![], vec![4, u32::MAX, 4]] {
+            let arrangement = Ok(Arrangement { order: order.clone(), blocks });
+            assert_eq!(read(&emit(&arrangement, 3), 3), arrangement);
+        }
+        let why = Err("it is away".to_owned());
+        assert_eq!(read(&emit(&why, 3), 3), why);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The route controller (`weft route serve`) that plans a group's order and source ports: its address, and a rank's
+//! The route controller (`weft route serve`) that plans a group's order, blocks and source ports: its address, and a rank's
 //! requests to it.
 //!
 //! | subject | file |
@@ -92,6 +92,35 @@ pub(crate) struct SenderPort {
     pub(crate) port: u16,
 }
 
+/// The arrangement of a group's ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Arrangement {
+    /// The ranks in the order of rings.
+    pub(crate) order: Vec<usize>,
+    /// The number of each rank's block, by rank; empty if the controller is older than blocks.
+    #[serde(default)]
+    pub(crate) blocks: Vec<u32>,
+}
+
+impl Arrangement {
+    /// Checks that the order names each of `ranks` ranks once, and that all of them have a block or none has.
+    ///
+    /// # Errors
+    /// Returns the fault in words.
+    pub(crate) fn check(&self, ranks: usize) -> Result<(), String> {
+        let Self { order, blocks } = self;
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..ranks) {
+            return Err(format!("its order {order:?} is not one of these ranks"));
+        }
+        if !blocks.is_empty() && blocks.len() != ranks {
+            return Err(format!("its blocks are those of {} ranks, not of {ranks}", blocks.len()));
+        }
+        Ok(())
+    }
+}
+
 /// A job as announced to a controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcement {
@@ -114,18 +143,13 @@ pub(crate) struct Controller {
 const LEASE_SECONDS: u64 = 15;
 
 impl Controller {
-    /// Returns the ranks in the order of a ring.
+    /// Returns the ranks in the order of a ring, and their blocks.
     ///
     /// # Errors
     /// Returns the errors of [`post`](Self::post).
-    pub(crate) fn order(&self, hosts: &[Ipv4Addr]) -> Result<Vec<usize>, ControllerError> {
-        #[derive(Deserialize)]
-        struct Order {
-            order: Vec<usize>,
-        }
+    pub(crate) fn order(&self, hosts: &[Ipv4Addr]) -> Result<Arrangement, ControllerError> {
         let body: String = hosts.iter().map(|host| format!("{host}\n")).collect();
-        let Order { order } = self.post("/v1/order", &body)?;
-        Ok(order)
+        self.post("/v1/order", &body)
     }
 
     /// Announces the job.
@@ -181,6 +205,23 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arrangement_is_checked_and_may_have_no_blocks() {
+        let read = |text: &str| serde_json::from_str::<Arrangement>(text).unwrap();
+        let old = read(r#"{"order":[0,2,1]}"#);
+        assert_eq!((old.check(3), &old.blocks), (Ok(()), &vec![]));
+        assert_eq!(read(r#"{"order":[0,2,1],"blocks":[0,1,0]}"#).check(3), Ok(()));
+        for (text, why) in [
+            (r#"{"order":[0,2,2]}"#, "its order [0, 2, 2] is not one of these ranks"),
+            (r#"{"order":[0,1]}"#, "its order [0, 1] is not"),
+            (r#"{"order":[0,2,1],"blocks":[0]}"#, "its blocks are those of 1 ranks, not of 3"),
+        ] {
+            let error = read(text).check(3).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(serde_json::from_str::<Arrangement>(r#"{"order":[0],"blocks":[-1]}"#).is_err());
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port() {

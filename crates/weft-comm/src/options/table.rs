@@ -25,7 +25,14 @@ const TABLE: &[Row] = &[
     Row { name: "channels", set: |to, text| assign(&mut to.channels, text.parse()) },
     Row { name: "server", set: |to, text| assign(&mut to.server, read_server(text)) },
     Row { name: "lanes", set: |to, text| to.lanes.read(text, "number") },
-    Row { name: "order", set: |to, text| read_order(&mut to.order, text) },
+    Row {
+        name: "order",
+        set: |to, text| read_list(&mut to.order, text, "list of ranks, as in 0,2,1,3"),
+    },
+    Row {
+        name: "blocks",
+        set: |to, text| read_list(&mut to.blocks, text, "block for each rank, as in 0,0,1,1"),
+    },
     Row { name: "algorithm", set: |to, text| assign(&mut to.algorithm, text.parse()) },
     Row { name: "piece", set: |to, text| to.piece.read(text, "size, as in 64KiB") },
     Row { name: "shm_rate", set: |to, text| read_rate(&mut to.shm_rate, text) },
@@ -59,9 +66,13 @@ impl<T: std::str::FromStr> Read for T {
     }
 }
 
-fn read_order(to: &mut Option<Vec<usize>>, text: &str) -> Result<(), String> {
-    let ranks: Result<_, _> = text.split(',').map(str::parse).collect();
-    *to = Some(ranks.map_err(|_| "not a list of ranks, as in 0,2,1,3".to_owned())?);
+fn read_list<T: std::str::FromStr>(
+    to: &mut Option<Vec<T>>,
+    text: &str,
+    expected: &str,
+) -> Result<(), String> {
+    let numbers: Result<_, _> = text.split(',').map(str::parse).collect();
+    *to = Some(numbers.map_err(|_| format!("not a {expected}"))?);
     Ok(())
 }
 
@@ -80,7 +91,7 @@ fn read_token(to: &mut Option<Token>, file: &str) -> Result<(), String> {
 }
 
 impl Options {
-    /// Sets an option: `channels`, `server`, `lanes`, `order` (`0,2,1,3`), `algorithm`, `piece`, `shm_rate` (in bits per second),
+    /// Sets an option: `channels`, `server`, `lanes`, `order` (`0,2,1,3`), `blocks` (`0,0,1,1`), `algorithm`, `piece`, `shm_rate` (in bits per second),
     /// `join_timeout`, `hello_timeout`, `token_file`, `controller` (`HOST:PORT` or `require:HOST:PORT`),
     /// `controller_token_file`, `plan_traffic`, `plan_ports`, or one of the node's (`weft_xrdma::Options::set`).
     ///
@@ -134,6 +145,7 @@ mod tests {
             ("server", "h7"),
             ("lanes", "7"),
             ("order", "0,2,1"),
+            ("blocks", "0,0,1"),
             ("algorithm", "tree"),
             ("piece", "8KiB"),
             ("shm_rate", "8Gbps"),
@@ -162,6 +174,7 @@ mod tests {
             server,
             lanes,
             order,
+            blocks,
             algorithm,
             piece,
             shm_rate,
@@ -175,7 +188,8 @@ mod tests {
         } = options;
         assert_eq!((node.config.depth, channels, lanes), (77, Channels::Shm, 7));
         assert_eq!(server.as_deref(), Some("h7"));
-        assert_eq!((order, algorithm), (Some(vec![0, 2, 1]), Algorithm::Tree));
+        assert_eq!((order, blocks), (Some(vec![0, 2, 1]), Some(vec![0, 0, 1])));
+        assert_eq!(algorithm, Algorithm::Tree);
         assert_eq!((piece, shm_rate), (ByteCount(8 << 10), Some(1_000_000_000)));
         assert_eq!(join_timeout, Duration::from_secs(5));
         assert_eq!(hello_timeout, Duration::from_millis(300));
@@ -188,6 +202,7 @@ mod tests {
     fn invalid_values_and_names_are_explained() {
         for (name, value, want) in [
             ("order", "0,x", "order=0,x: not a list of ranks, as in 0,2,1,3"),
+            ("blocks", "0,leaf", "blocks=0,leaf: not a block for each rank, as in 0,0,1,1"),
             ("shm_rate", "fast", "shm_rate=fast: not a rate, as in 10Gbps"),
             ("lanes", "-1", "lanes=-1: not a number"),
             ("server", "", "server=: a server's name is not empty"),

@@ -38,7 +38,10 @@ pub use memory::{Deadlock, run};
 pub use reduce::{reduce_chain, reduce_tree};
 pub use rings::rings_over_servers;
 pub use rooted::{gather_direct, scatter_direct, shift};
-pub use trees::{all_reduce_double_tree, all_reduce_double_tree_over, all_reduce_trees};
+pub use trees::{
+    all_reduce_double_tree, all_reduce_double_tree_in, all_reduce_double_tree_over,
+    all_reduce_trees,
+};
 
 /// The next operation of a rank. Chunks are numbered as in [`Schedule::chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

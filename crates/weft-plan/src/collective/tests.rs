@@ -111,6 +111,9 @@ fn all_reductions_are_the_plain_sum_at_every_rank() {
         let double_tree = all_reduce_double_tree(&order(ranks, &mut case.rng), chunks);
         let of_servers = servers(ranks, &mut case.rng);
         let server_trees = all_reduce_double_tree_over(&of_servers, chunks);
+        let of_blocks: Vec<Vec<Vec<usize>>> =
+            of_servers.chunks(1 + case.rng.index(3)).map(<[Vec<usize>]>::to_vec).collect();
+        let block_trees = all_reduce_double_tree_in(&of_blocks, chunks);
         let rings = rings_over_servers(&of_servers);
         let rail_ring = all_reduce_ring(&rings[case.rng.index(rings.len())]);
         let sum = case.sum();
@@ -120,6 +123,7 @@ fn all_reductions_are_the_plain_sum_at_every_rank() {
             ("trees", trees),
             ("double tree", double_tree),
             ("double tree over servers", server_trees),
+            ("double tree over blocks", block_trees),
             ("ring on rails", rail_ring),
             ("hierarchical", hierarchical),
             ("doubling", doubling),

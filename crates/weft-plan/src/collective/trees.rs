@@ -46,30 +46,47 @@ pub fn all_reduce_double_tree(order: &[usize], chunks_per_tree: usize) -> Schedu
     all_reduce_double_tree_over(&servers, chunks_per_tree)
 }
 
-/// Returns [`all_reduce_trees`] over two trees, each of which has a binary tree inside every server and one over the servers'
-/// roots: one edge between servers for each server but the first, the minimum. In the second tree the servers, and the ranks
-/// of each, are shifted by one: no rank of a server with several ranks, and so no rank that has an edge to another server's
-/// below it, is an inner node of both.
+/// Returns [`all_reduce_double_tree_in`] for servers of one block.
 ///
 /// # Panics
 /// If `servers` do not name every rank once, one has no rank, or `chunks_per_tree` is zero.
 pub fn all_reduce_double_tree_over(servers: &[Vec<usize>], chunks_per_tree: usize) -> Schedule {
-    check_order(&servers.concat());
-    let mut shifted = servers.to_vec();
-    shifted.rotate_left(usize::from(!servers.is_empty()));
-    shifted.iter_mut().for_each(|server| server.rotate_left(1));
-    let [one, other] = [servers, &shifted].map(parents);
+    let block = (!servers.is_empty()).then(|| servers.to_vec());
+    all_reduce_double_tree_in(&Vec::from_iter(block), chunks_per_tree)
+}
+
+/// Returns [`all_reduce_trees`] over two trees of ranks, which are grouped by server, and servers by block of the fabric. Each
+/// tree has a binary tree inside every server, one over the roots of every block's servers, and one over the blocks' roots:
+/// one edge between servers for each server but the first, and one between blocks for each block but the first, the minimum
+/// of both. In the second tree the blocks, the servers of each and the ranks of each are shifted by one, so that only a rank
+/// that is alone in its block may be an inner node of both.
+///
+/// # Panics
+/// If the blocks do not name every rank once, a block has no server or a server no rank, or `chunks_per_tree` is zero.
+pub fn all_reduce_double_tree_in(blocks: &[Vec<Vec<usize>>], chunks_per_tree: usize) -> Schedule {
+    check_order(&blocks.concat().concat());
+    let mut shifted = blocks.to_vec();
+    shifted.rotate_left(usize::from(!blocks.is_empty()));
+    for servers in &mut shifted {
+        servers.rotate_left(1);
+        servers.iter_mut().for_each(|server| server.rotate_left(1));
+    }
+    let [one, other] = [blocks, &shifted].map(parents);
     all_reduce_trees([&one, &other], chunks_per_tree)
 }
 
-/// Returns the parent of each rank in a tree over servers.
-fn parents(servers: &[Vec<usize>]) -> Vec<Option<usize>> {
+/// Returns the parent of each rank in a tree over blocks of servers.
+fn parents(blocks: &[Vec<Vec<usize>>]) -> Vec<Option<usize>> {
     let mut edges = Vec::new();
-    let roots: Vec<usize> = servers.iter().map(|server| binary(server, &mut edges)).collect();
+    let mut of_block = |servers: &Vec<Vec<usize>>| {
+        let roots: Vec<usize> = servers.iter().map(|server| binary(server, &mut edges)).collect();
+        binary(&roots, &mut edges)
+    };
+    let roots: Vec<usize> = blocks.iter().map(&mut of_block).collect();
     if !roots.is_empty() {
         binary(&roots, &mut edges);
     }
-    let mut parents = vec![None; servers.iter().map(Vec::len).sum()];
+    let mut parents = vec![None; blocks.iter().flatten().map(Vec::len).sum()];
     edges.into_iter().for_each(|(child, parent)| parents[child] = Some(parent));
     parents
 }

@@ -30,6 +30,7 @@ use family::Family;
 pub(crate) use family::Packet;
 pub(crate) use hash::Base;
 use hash::Functions;
+pub use order::RingOrder;
 use serde::{Deserialize, Serialize};
 pub(crate) use table::Forward;
 use weft_units::{BitRate, prefetch};

@@ -11,7 +11,7 @@ use weft_plan::output::PortRow;
 use weft_plan::ports::Entropy;
 use weft_route::{
     Controller, End, Fabric, Flow, JobError, LinkId, Pair, PortSearch, ProbeError, ProbeReport,
-    Start,
+    RingOrder, Start,
 };
 use weft_units::{BitRate, Duration, Instant, Seed};
 
@@ -132,7 +132,7 @@ enum Request {
     Announce(Announcement, SyncSender<Result<PlannedJob, RequestError>>),
     Withdraw(String, SyncSender<Result<usize, RequestError>>),
     Ports(PortsRequest, SyncSender<Result<SenderPorts, RequestError>>),
-    Order(Vec<IpAddr>, SyncSender<Result<Vec<usize>, RequestError>>),
+    Order(Vec<IpAddr>, SyncSender<Result<RingOrder, RequestError>>),
     Probes(ProbeReport, IpAddr, SyncSender<Result<usize, RequestError>>),
 }
 
@@ -173,11 +173,11 @@ impl Handle {
         self.request(|answer| Request::Ports(request, answer))
     }
 
-    /// Returns the indices of hosts in the order of a ring that crosses few links of the fabric's upper tiers.
+    /// Returns the order of hosts in a ring that crosses few links of the fabric's upper tiers, and their blocks.
     ///
     /// # Errors
     /// Returns `Watches` if this controller does not steer, or `Silent` if the daemon does not answer.
-    pub fn order(&self, hosts: Vec<IpAddr>) -> Result<Vec<usize>, RequestError> {
+    pub fn order(&self, hosts: Vec<IpAddr>) -> Result<RingOrder, RequestError> {
         self.request(|answer| Request::Order(hosts, answer))
     }
 

@@ -99,6 +99,10 @@ pub(super) struct Args {
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
+    /// The number of each rank's block of the fabric, by rank, for trees that cross blocks as rarely as they can (`weft plan
+    /// ring`)
+    #[arg(long, value_name = "BLOCK,…", value_delimiter = ',')]
+    blocks: Option<Vec<u32>>,
     /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), hierarchical (inside servers, then between them;
     /// also for all-to-alls of short chunks), or hierarchical:RANKS with RANKS in each server
     #[arg(long, default_value_t = Algorithm::default())]
@@ -237,6 +241,7 @@ fn join(
         server: arguments.server.clone(),
         lanes: arguments.lanes,
         order: arguments.order.clone(),
+        blocks: arguments.blocks.clone(),
         algorithm: arguments.algorithm,
         piece: arguments.piece,
         shm_rate: arguments.shm_rate.map(|rate| rate.as_bps() / 8),

@@ -80,6 +80,7 @@ pub(super) fn run(arguments: &RingArgs, output: Output) -> Result<()> {
     let name = |server: &ServerId| cluster.servers()[server.index()].name.as_str();
     let value = json!({
         "order": order.iter().map(name).collect::<Vec<_>>(),
+        "blocks": order.iter().map(|&server| cluster.block(server)).collect::<Vec<_>>(),
         "rings": rings.iter().map(|ring| ring_value(&cluster, ring)).collect::<Vec<_>>(),
         "shares": ways.iter().map(|way| (way.key.to_owned(), json!(way.shares)))
             .collect::<serde_json::Map<_, _>>(),

@@ -46,10 +46,7 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
         ),
         "/v1/order" => hosts(request).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
-            |hosts| {
-                let order = controller.order(hosts).map(|order| json!({ "order": order }));
-                order.map_or_else(|error| refused(&error), |it| Reply::json(&it))
-            },
+            |it| controller.order(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
         ),
         "/v1/probes" => probe_report(&request.body).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &format!("{error:#}")),

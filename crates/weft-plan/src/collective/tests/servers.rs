@@ -110,28 +110,36 @@ fn rings_over_servers_cross_on_every_rail_alike() {
 }
 
 #[test]
-fn trees_over_servers_have_the_fewest_edges_between_them() {
+fn trees_have_the_fewest_edges_between_servers_and_between_blocks() {
     // Servers of three ranks, dealt in turn, in an order of their own; and servers of unlike sizes.
     let dealt =
         |count: usize| (0..count).rev().map(move |s| (s..3 * count).step_by(count).collect());
     let unlike: Vec<Vec<usize>> = alloc::vec![alloc::vec![3, 0], [1].into(), [6, 4, 2, 5].into()];
-    for servers in [dealt(2).collect(), dealt(5).collect(), dealt(8).collect(), unlike] {
+    let alone: Vec<Vec<usize>> = (0..13).map(|rank| alloc::vec![rank]).collect();
+    for servers in [dealt(2).collect(), dealt(5).collect(), dealt(8).collect(), unlike, alone] {
         let servers: Vec<Vec<usize>> = servers;
-        let schedule = all_reduce_double_tree_over(&servers, 1);
-        let server = |rank| servers.iter().position(|server| server.contains(&rank)).unwrap();
-        let (mut crossing, mut inner) = ([0; 2], alloc::vec![[false; 2]; schedule.ranks()]);
-        for (rank, steps) in schedule.steps.iter().enumerate() {
-            for step in steps {
-                if let Step::Reduce { from, chunk } = *step {
-                    crossing[chunk] += usize::from(server(from) != server(rank));
-                    inner[rank][chunk] = true;
+        for of_block in 1..=servers.len() {
+            let blocks: Vec<Vec<Vec<usize>>> =
+                servers.chunks(of_block).map(<[Vec<usize>]>::to_vec).collect();
+            let schedule = all_reduce_double_tree_in(&blocks, 1);
+            let server = |rank| servers.iter().position(|server| server.contains(&rank)).unwrap();
+            let block = |rank| server(rank) / of_block;
+            let (mut crossing, mut inner) =
+                ([[0; 2]; 2], alloc::vec![[false; 2]; schedule.ranks()]);
+            for (rank, steps) in schedule.steps.iter().enumerate() {
+                for step in steps {
+                    if let Step::Reduce { from, chunk } = *step {
+                        crossing[chunk][0] += usize::from(server(from) != server(rank));
+                        crossing[chunk][1] += usize::from(block(from) != block(rank));
+                        inner[rank][chunk] = true;
+                    }
                 }
             }
-        }
-        assert_eq!(crossing, [servers.len() - 1; 2], "{servers:?}");
-        for (rank, inner) in inner.iter().enumerate() {
-            let alone = servers[server(rank)].len() == 1;
-            assert!(alone || *inner != [true; 2], "rank {rank} of {servers:?}");
+            assert_eq!(crossing, [[servers.len() - 1, blocks.len() - 1]; 2], "{blocks:?}");
+            for (rank, inner) in inner.iter().enumerate() {
+                let alone = blocks[block(rank)].concat().len() == 1;
+                assert!(alone || *inner != [true; 2], "rank {rank} of {blocks:?}");
+            }
         }
     }
 }
