@@ -89,11 +89,8 @@ fn a_permutation_of_128_is_as_fast_as_in_uet_htsim() {
 #[test]
 fn a_permutation_of_1024_over_paths_in_turn_is_as_fast_as_in_uet_htsim() {
     let in_turn = "policy = \"reps\" -> policy = \"round-robin\"";
-    let fct = run_scenario("uec-permutation-1024.toml", in_turn)
-        .workloads
-        .swap_remove(0)
-        .flows
-        .fct_us;
+    let fct =
+        run_scenario("uec-permutation-1024.toml", in_turn).workloads.swap_remove(0).flows.fct_us;
     // uet-htsim: 106.4 us on the mean, 115 at worst.
     assert!((0.95 * 106.4..1.05 * 106.4).contains(&fct.mean) && fct.max <= 1.05 * 115.0, "{fct:?}");
 }
