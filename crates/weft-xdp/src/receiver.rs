@@ -32,7 +32,7 @@ pub(crate) struct ReceiveQueue {
     pub(crate) region: Region,
     pub(crate) fill: Producer<u64>,
     pub(crate) rx: Consumer<libc::xdp_desc>,
-    /// Chunks that the next batch returns to the kernel.
+    /// Chunks that the next batches return to the kernel.
     pub(crate) used: Vec<u64>,
 }
 
@@ -152,14 +152,14 @@ impl Receiver {
 }
 
 impl ReceiveQueue {
-    /// Returns the used chunks to the kernel.
+    /// Returns the used chunks to the kernel: those for which the ring has no room yet, the next time.
     #[inline]
     fn refill(&mut self) {
         if self.used.is_empty() {
             return;
         }
-        // The ring has room for all chunks.
-        self.used.drain(..).for_each(|chunk| self.fill.push(chunk));
+        // The ring holds all chunks, but the kernel reports what it has read from it only after it has reported the frames.
+        self.fill.push_most(&mut self.used);
         self.fill.publish();
         if self.fill.needs_wakeup() {
             sys::refilled(self.region.queue().socket());

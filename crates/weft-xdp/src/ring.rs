@@ -117,6 +117,15 @@ impl<T: Entry> Producer<T> {
         self.next = self.next.wrapping_add(1);
     }
 
+    /// Writes as many entries as there is room for, from the end of `entries`, and leaves the others.
+    #[inline]
+    pub(crate) fn push_most(&mut self, entries: &mut Vec<T>) {
+        while self.has_room(1) {
+            let Some(entry) = entries.pop() else { return };
+            self.push(entry);
+        }
+    }
+
     /// Passes the written entries to the kernel.
     #[inline]
     pub(crate) fn publish(&self) {
@@ -180,5 +189,38 @@ impl<T: Entry> Consumer<T> {
     pub(crate) fn release(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
         Ring::<T>::counter(&self.ring.consumer).store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the writing side of a ring of four entries in memory of this process.
+    fn producer() -> Producer<u64> {
+        let mapping = Mapping::anonymous(4096).unwrap();
+        let ring = Ring {
+            producer: mapping.at(0, 4).cast(),
+            consumer: mapping.at(64, 4).cast(),
+            flags: mapping.at(128, 4).cast(),
+            entries: mapping.at(192, 32).cast(),
+            mask: 3,
+            _mapping: mapping,
+        };
+        Producer { ring, next: 0, consumed: 0 }
+    }
+
+    #[test]
+    fn entries_that_a_full_ring_does_not_take_are_left_until_the_kernel_has_read() {
+        let mut producer = producer();
+        let mut entries: Vec<u64> = (0..6).collect();
+        producer.push_most(&mut entries);
+        assert_eq!((entries.as_slice(), producer.unread()), (&[0, 1][..], 4));
+        Ring::<u64>::counter(&producer.ring.consumer).store(1, Ordering::Release);
+        producer.push_most(&mut entries);
+        assert_eq!((entries.as_slice(), producer.unread()), (&[0][..], 4));
+        Ring::<u64>::counter(&producer.ring.consumer).store(5, Ordering::Release);
+        producer.push_most(&mut entries);
+        assert!(entries.is_empty() && !producer.has_room(4) && producer.has_room(3));
     }
 }
