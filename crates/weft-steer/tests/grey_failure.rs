@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{PORT, address, agents, is_missing, lab, millis, read, short_windows};
+use common::{PORT, Stop, address, agents, is_missing, lab, millis, read, short_windows};
 use weft_lab::{Direction, Impairment, Lab, Routing};
 use weft_plan::ports::Entropy;
 use weft_route::{ControllerConfig, EventKind, LinkFault, LinkId, ProbeReport};
@@ -221,13 +221,4 @@ fn a_link_that_loses_a_fifth_is_found_by_probes_and_the_job_leaves_it() {
         drop(daemon);
         drop(ended);
     });
-}
-
-/// Stops the other threads when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

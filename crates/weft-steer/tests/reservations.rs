@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{PORT, UDP, address, agents, is_missing, lab, millis, read};
+use common::{PORT, Stop, UDP, address, agents, is_missing, lab, millis, read};
 use weft_lab::{Direction, Impairment, Lab};
 use weft_plan::ports::Entropy;
 use weft_route::{AlarmRules, ControllerConfig, Fabric, Flow, LinkId, ReservationRules};
@@ -236,13 +236,4 @@ fn bursts_that_coincide_are_separated_and_bursts_that_alternate_share() {
         drop(daemon);
         drop(ended);
     });
-}
-
-/// Stops the other threads when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

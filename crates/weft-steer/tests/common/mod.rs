@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -301,4 +302,13 @@ pub fn by_hand(flows: &[Flow]) -> io::Result<()> {
         socket.send_to(&packet, &SockAddr::from(SocketAddr::new(flow.dst(), 0)))?;
     }
     Ok(())
+}
+
+/// Stops the other threads when it is dropped.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
