@@ -90,14 +90,15 @@ impl Connection {
         self.arm_congestion();
     }
 
-    /// Handles the loss timer under go-back-N: the first packet's timeout decides.
+    /// Handles the loss timer under go-back-N: the first packet's timeout decides. The first may wait for retransmission
+    /// while packets that the receiver refuses fill the window: a switch trimmed it, and NACKs were lost.
     pub(super) fn go_back_on_timeout(&mut self, now: Instant, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut().filter(|sender| sender.is_waiting()) else {
             return;
         };
         let first = *sender.packet(sender.base).expect("a packet waits for its ACK");
         let due = sender.last_stamp.from_wire(first.sent_at) + sender.timeout(shared, 0);
-        if first.is_in_flight() && due <= now {
+        if (first.is_in_flight() || sender.in_flight > 0) && due <= now {
             sender.go_back(self.id, Cause::Timeout, now, shared);
         }
         let next = if due > now { due } else { now + sender.timeout(shared, 0) };

@@ -5,7 +5,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use weft_units::Duration;
+use weft_units::{BitRate, Duration};
 use weft_wire::{AckType, Packet};
 
 use super::pair::{Fate, OnLink, Pair, Rule};
@@ -60,6 +60,24 @@ fn every_packet_of_a_trimmed_window_is_answered() {
     pair.run_until(ONE_WAY * 4, |pair| pair.acked_tokens(0) == [1]);
     let stats = pair.ends[0].stats();
     assert_eq!((stats.nacks_received, stats.fast_retransmits, stats.paths_down), (100, 100, 0));
+}
+
+/// Packets behind the trimmed one fill the window, the receiver refuses them, and its NACKs are lost: the timeout remains.
+#[test]
+fn go_back_n_resumes_although_the_packets_behind_a_trimmed_one_fill_the_window() {
+    let mut config = TransportConfig { congestion: congestion::Kind::Nscc, ..config() };
+    config.recovery.kind = recovery::Kind::GoBackN;
+    config.line_rate = BitRate::gbps(8).expect("not zero");
+    let (mut pair, [id, _]) = Pair::joined_at(&config, 0);
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        Packet::Data(header, _) if header.psn == 0 && !header.retransmitted => {
+            Fate::Trim(TrimmedAt::Fabric)
+        }
+        Packet::Ack(ack) if ack.ack_type == AckType::Nack => Fate::Drop,
+        _ => Fate::Pass,
+    });
+    pair.submit(0, id, 1, 100_000);
+    pair.run_until(Duration::from_millis(50), |pair| pair.acked_tokens(0) == [1]);
 }
 
 #[test]
@@ -142,6 +160,6 @@ fn the_beginning_of_a_packet_with_rewritten_lengths_is_not_placed() {
         }
         pair.run_until(Duration::from_millis(10), |pair| pair.acked_tokens(0) == [1]);
         assert_eq!(pair.delivered(1), [(0, length)]);
-        assert_eq!(pair.bytes_placed(1), length.into());
+        assert_eq!(pair.bytes_placed(1), u64::from(length));
     }
 }
