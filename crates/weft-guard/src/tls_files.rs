@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The PEM files with which a server uses TLS: `tls = { certificate = "…", key = "…", clients = "…" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
     /// The server's certificate, followed by those of intermediate authorities.

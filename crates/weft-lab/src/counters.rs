@@ -73,6 +73,17 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// Returns the bytes that wait at the ports of a node, by device; ports without a rate limit hold nothing.
+    ///
+    /// # Errors
+    /// Returns `Unknown` without such a node, and `Io`, `Command` or `MissingTool` if the queues cannot be read.
+    pub fn backlogs(&self, node: &str) -> Result<BTreeMap<String, u64>, LabError> {
+        let queues = self.enter(node, || TC.run(&["-s", "-j", "qdisc", "show"], ""))??;
+        Ok(json(&queues).as_array().into_iter().flatten().filter_map(backlog).collect())
+    }
+}
+
 /// The counters of one namespace.
 #[derive(Debug, Default)]
 struct NodeCounters {
@@ -114,6 +125,11 @@ fn sent(line: &str) -> Option<(String, (u64, u64))> {
 
 fn queue(value: &Value) -> Option<(String, u64)> {
     Some((value["dev"].as_str()?.to_owned(), value["drops"].as_u64()?))
+}
+
+fn backlog(value: &Value) -> Option<(String, u64)> {
+    let is_root = value["root"].as_bool() == Some(true);
+    is_root.then(|| Some((value["dev"].as_str()?.to_owned(), value["backlog"].as_u64()?)))?
 }
 
 fn rule(value: &Value) -> Option<(String, u64)> {

@@ -15,6 +15,8 @@
 
 #[cfg(feature = "certificates")]
 mod certificates;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod figure_rows;
 mod initramfs;
 mod nccl_library;

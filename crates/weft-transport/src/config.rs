@@ -24,6 +24,7 @@ with_settings! {
     /// [`Self::bifrost`], [`Self::ecmp`].
     #[derive(Clone, Debug, PartialEq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
     pub struct TransportConfig {
         /// The largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet MTU of 1500 bytes leaves 1440
@@ -33,10 +34,11 @@ with_settings! {
         pub paths: u16,
         /// The policy that chooses the path of each spray unit.
         pub policy: path::Kind,
-        /// The number of packets that take one path before the policy selects again; under policies that use several paths
-        /// at a time at most a quarter of the window, and what the connection sends in 100 us. BIFROST: 50 (section 4.1);
-        /// STELLAR: 1.
+        /// The number of packets that take one path before the policy selects again, at most: `unit` may shorten it. BIFROST:
+        /// 50 (section 4.1); STELLAR: 1.
         pub spray_unit: u16,
+        /// The unit policy, which shortens spray units under policies that use several paths at a time.
+        pub unit: path::unit::Kind,
         /// For `rtt-groups` and `shortest-queue`: the number of paths in use at a time. BIFROST: 4 (section 4.1).
         pub top_k: u16,
         /// The congestion control, which limits the bytes in flight.
@@ -98,6 +100,8 @@ with_settings! {
 /// The timeouts after which an unacknowledged packet is retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(transform = as_overrides))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Retransmission {
     /// The shortest timeout, and the timeout before a round trip was measured. STELLAR: 250 us (section 7.2); BIFROST:
@@ -111,6 +115,12 @@ pub struct Retransmission {
     /// sent; the smoothed round-trip time and four times its variation are added, and spurious retransmissions lengthen
     /// it (RFC 8985, section 6.2; `docs/design/loss.md`).
     pub reorder_bound: Duration,
+}
+
+/// Makes every key optional: files override keys of a profile, which has them all.
+#[cfg(feature = "schema")]
+fn as_overrides(schema: &mut schemars::Schema) {
+    schema.remove("required");
 }
 
 /// The reason a configuration cannot be used.
@@ -149,6 +159,7 @@ impl TransportConfig {
                 paths: 128,
                 policy: path::Kind::Oblivious,
                 spray_unit: 1,
+                unit: path::unit::Kind::Window,
                 top_k: 4,
                 congestion: congestion::Kind::Stellar,
                 line_rate: BitRate::gbps(200).expect("not zero"),

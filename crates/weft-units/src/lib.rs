@@ -1,4 +1,5 @@
-//! The types that every part of Weft uses: time, bytes, rates, histograms, registries, and seeds for all random draws.
+//! The types that every part of Weft uses: time, bytes, rates, histograms, registries, small maps, and seeds for all
+//! random draws.
 //!
 //! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver (the agent's clock, the
 //! simulator's event queue) and the first [`Seed`] from the command line.
@@ -29,6 +30,7 @@ mod rate;
 mod registry;
 mod rng;
 mod seed;
+mod small_map;
 mod time;
 
 pub use bytes::ByteCount;
@@ -44,4 +46,5 @@ pub use registry::UnknownName;
 pub use registry::for_macros;
 pub use rng::Rng;
 pub use seed::Seed;
+pub use small_map::SmallMap;
 pub use time::{Duration, Instant};

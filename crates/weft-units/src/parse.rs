@@ -201,6 +201,18 @@ mod with_serde {
     as_text!(Duration, BitRate, ByteCount, Probability);
 }
 
+#[cfg(feature = "schema")]
+mod with_schema {
+    use super::{BitRate, ByteCount, Duration, Probability};
+
+    crate::text_schema! {
+        Duration: "Duration", "A time such as 250us, 4ms or 1.5s", r"^ *[0-9]+(\.[0-9]*)? *[numNUM]?[sS] *$";
+        BitRate: "BitRate", "A rate above zero such as 100Gbps or 25Mbps", r"^ *[0-9]+(\.[0-9]*)? *[kmgKMG]?[bB][pP][sS] *$";
+        ByteCount: "ByteCount", "A size such as 4096, 64KiB or 2MB", r"^ *[0-9]+(\.[0-9]*)? *([kmgKMG][iI]?)?[bB] *$|^ *[0-9]+ *$";
+        Probability: "Probability", "A percentage with at most four decimals such as 1% or 0.05%", r"^ *[0-9]{1,3}(\.[0-9]{1,4})?% *$";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

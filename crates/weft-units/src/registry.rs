@@ -19,6 +19,11 @@ impl UnknownName {
     pub fn new(kind: &'static str, name: &str, known: &'static [&'static str]) -> Self {
         Self { kind, name: name.into(), known }
     }
+
+    /// Returns the names of all rows.
+    pub const fn known(&self) -> &'static [&'static str] {
+        self.known
+    }
 }
 
 impl fmt::Display for UnknownName {
@@ -34,8 +39,8 @@ impl core::error::Error for UnknownName {}
 ///
 /// A row is either a variant, its name and a description of one line, which begins its documentation, or a variant with
 /// its documentation and its name. A variant may have a number. The enum has `ALL`, `NAMES`, `name`,
-/// [`FromStr`](core::str::FromStr), `Display` and, with the feature `serde` of this crate, the traits of serde; with
-/// the first kind of table it also has `about`.
+/// [`FromStr`](core::str::FromStr), `Display` and, with the features `serde` and `schema` of this crate, the traits of
+/// serde and `JsonSchema`; with the first kind of table it also has `about`.
 ///
 /// ```
 /// weft_units::registry! {
@@ -101,6 +106,7 @@ macro_rules! registry {
         }
 
         $crate::serde_by_name!($kind);
+        $crate::schema_by_name!($kind);
     };
 }
 
@@ -141,11 +147,71 @@ macro_rules! serde_by_name {
     ($kind:ident) => {};
 }
 
+/// Implements the schema of a registry's enum: one of the names.
+#[cfg(feature = "schema")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! schema_by_name {
+    ($kind:ident) => {
+        impl $crate::for_macros::JsonSchema for $kind {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> $crate::for_macros::Cow<'static, str> {
+                stringify!($kind).into()
+            }
+
+            fn json_schema(
+                _: &mut $crate::for_macros::SchemaGenerator,
+            ) -> $crate::for_macros::Schema {
+                $crate::for_macros::json_schema!({ "type": "string", "enum": Self::NAMES })
+            }
+        }
+    };
+}
+
+/// Implements nothing, because the feature `schema` is off.
+#[cfg(not(feature = "schema"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! schema_by_name {
+    ($kind:ident) => {};
+}
+
+/// Implements the schema of types that are read from a text: for each type its name, a description and the regular
+/// expression (ECMA-262) of its texts.
+#[cfg(feature = "schema")]
+#[macro_export]
+macro_rules! text_schema {
+    ($($kind:ty: $name:literal, $about:literal, $pattern:literal;)+) => {$(
+        impl $crate::for_macros::JsonSchema for $kind {
+            fn schema_name() -> $crate::for_macros::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(
+                _: &mut $crate::for_macros::SchemaGenerator,
+            ) -> $crate::for_macros::Schema {
+                $crate::for_macros::json_schema!({
+                    "type": "string",
+                    "description": $about,
+                    "pattern": $pattern,
+                })
+            }
+        }
+    )+};
+}
+
 /// The names that expansions of [`registry!`] use: crates that use it need not depend on serde.
 #[cfg(feature = "serde")]
 #[doc(hidden)]
 pub mod for_macros {
+    #[cfg(feature = "schema")]
+    pub use alloc::borrow::Cow;
     pub use alloc::string::String;
+    #[cfg(feature = "schema")]
+    pub use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
     pub use serde::de::Error;
     pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
 }

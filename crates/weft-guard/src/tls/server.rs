@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use weft_events::{KeysRotated, KeysUnusable};
 
 use super::{PROTOCOL, TlsError, VERSIONS, pem, provider};
 use crate::TlsFiles;
@@ -116,15 +117,20 @@ impl Acceptor {
             loaded.stamps = stamps;
             match load(&self.files, self.clients) {
                 Ok(config) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "certificate read again");
+                    KeysRotated { keys: "certificate", source: self.source() }.emit();
                     loaded.config = config;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate that was read before stays in use")
+                    let (source, error) = (self.source(), error.to_string());
+                    KeysUnusable { keys: "certificate", source, error }.emit();
                 }
             }
         }
         Arc::clone(&loaded.config)
+    }
+
+    fn source(&self) -> String {
+        self.files.certificate.display().to_string()
     }
 }
 

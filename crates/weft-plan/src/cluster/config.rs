@@ -19,6 +19,7 @@ use crate::ports::switch_hashes;
 /// The description of a cluster: a network shape whose hosts are the NICs, server by server; or switches and servers by
 /// name; or servers with only their blocks.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
     /// The network shape, in the scenarios' format.
@@ -37,6 +38,7 @@ pub struct ClusterConfig {
 
 /// The default hash by which switches choose among equal-cost links. Seeds are drawn as in the simulator.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HashConfig {
     /// The hash function.
@@ -55,6 +57,7 @@ impl Default for HashConfig {
 
 /// A switch.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SwitchConfig {
     /// The switch's name.
@@ -79,6 +82,7 @@ pub struct SwitchConfig {
 
 /// A server.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
     /// The server's host name.
@@ -90,6 +94,7 @@ pub struct ServerConfig {
     pub nics: Vec<Vec<String>>,
     /// Address of each NIC; the default is 10.0.0.0 plus its host number.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub addresses: Vec<Ipv4Addr>,
 }
 

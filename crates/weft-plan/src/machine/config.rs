@@ -15,6 +15,7 @@ use super::{DeviceKind, LinkKind, Machine, MachineBuilder, MachineError};
 /// CPUs, and all GPUs to one NVSwitch. The defaults are the servers of Astral's figure 3. With `devices`, the
 /// file lists everything.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineConfig {
     /// The path of a file with NCCL's topology XML, which replaces all other fields. A caller with file access
@@ -38,6 +39,7 @@ pub struct MachineConfig {
 
 /// A link of a machine.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
     /// Names of the devices at its ends.

@@ -29,6 +29,7 @@ pub struct DeviceId(pub usize);
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum DeviceKind {
     /// A GPU, where traffic starts and ends.
@@ -59,6 +60,7 @@ pub struct Device {
 /// The kind of a link inside a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LinkKind {
     /// A link between two GPUs, or between a GPU and an NVSwitch.

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::Table;
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::json;
 use terminal_size::{Width, terminal_size};
 
 mod destination;
@@ -35,8 +36,7 @@ impl Output {
     /// # Errors
     /// Returns [`StdoutError`] if standard output cannot be written to.
     pub fn raw(self, text: &str) -> Result<()> {
-        io::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
-        Ok(())
+        Ok(write_all(io::stdout(), text)?)
     }
 
     /// Prints the table, or its rows as JSON.
@@ -57,9 +57,28 @@ impl Output {
             text.push('\n');
         }
         // Styles are left out for a pipe, a dumb terminal and NO_COLOR.
-        anstream::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
-        Ok(())
+        Ok(write_all(anstream::stdout(), &text)?)
     }
+
+    /// Prints the error and its chain of causes on standard error: as one line, or as one JSON object if the output is
+    /// JSON. Libraries' messages contain the remedy.
+    pub fn error(self, error: &anyhow::Error) {
+        let message = message(error);
+        let line = if self.json {
+            let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
+            json!({ "error": message, "causes": causes }).to_string()
+        } else {
+            format!("\x1b[1;31merror:\x1b[0m {message}")
+        };
+        // If standard error is closed, the failure cannot be reported.
+        let _ = anstream::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// Writes all of a text to standard output, past its buffer: what a full disk refuses is an error now, and not lost when
+/// the program ends.
+fn write_all(mut to: impl Write, text: &str) -> Result<(), StdoutError> {
+    to.write_all(text.as_bytes()).and_then(|()| to.flush()).map_err(StdoutError)
 }
 
 /// Returns the table as styled text: wrapped to the width of the terminal, or with one line for each row if standard
@@ -77,9 +96,8 @@ pub fn write_file(path: &Path, text: &str) -> Result<()> {
     Destination::open(path)?.write(text)
 }
 
-/// Prints the error and its chain of causes as one line on standard error. Libraries' messages contain the remedy.
-pub fn print_error(error: &anyhow::Error) {
-    let mut line = String::from("\x1b[1;31merror:\x1b[0m ");
+/// Returns the error and its chain of causes in one line.
+fn message(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
         // Some errors repeat their cause in their own words.
@@ -88,10 +106,7 @@ pub fn print_error(error: &anyhow::Error) {
             write!(message, "{separator}{cause}").expect("writing to a string cannot fail");
         }
     }
-    line.push_str(&message);
-    line.push('\n');
-    // If standard error is closed, the failure cannot be reported.
-    let _ = anstream::stderr().write_all(line.as_bytes());
+    message
 }
 
 /// The error of a write to standard output. It has a type of its own, which distinguishes a reader that closed standard

@@ -24,6 +24,7 @@ use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError, narrow};
 /// switches `a·k/2 .. (a+1)·k/2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FatTree {
     /// Number of hosts, one port each.

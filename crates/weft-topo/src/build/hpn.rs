@@ -26,6 +26,7 @@ use crate::graph::{NodeId, Topology, TopologyBuilder};
 /// aggregation switches by plane. Host port `p` is in plane `p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Hpn {
     /// Number of segments of the pod; a full pod has 15.

@@ -15,6 +15,7 @@ use crate::graph::{NodeId, Topology, TopologyBuilder};
 /// Ports: a leaf's hosts, then its spines in order, parallel cables side by side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct LeafSpine {
     /// Number of leaves.

@@ -22,6 +22,7 @@ use crate::graph::{NodeId, Topology, TopologyBuilder};
 /// Nodes: hosts by block, server, NIC (see [`Self::host`]); leaves by block and rail; spines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Rail {
     /// Number of blocks.

@@ -23,6 +23,7 @@ macro_rules! topologies {
         /// its parameters; omitted keys have the published values.
         #[derive(Clone, Debug, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "serde", serde(tag = "kind"))]
         #[non_exhaustive]
         pub enum TopologyConfig {

@@ -25,6 +25,7 @@ use crate::config::{Range, Settings};
 /// 100 Gb/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct DcqcnConfig {
     /// 1/g: the number of updates over which alpha averages.

@@ -24,6 +24,7 @@ use crate::config::{Range, Settings};
 /// HPCC's parameters (section 3.3, and section 5.1 for the values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct HpccConfig {
     /// The utilisation of links that windows aim at, per cent (η).

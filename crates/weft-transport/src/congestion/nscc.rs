@@ -34,6 +34,7 @@ use crate::{TransportConfig, TrimmedAt};
 /// constants of the specification, scaled by `line_rate` and `base_rtt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct NsccConfig {
     /// `true` if the switches trim packets instead of dropping them: the target is lower then, and delay alone does not

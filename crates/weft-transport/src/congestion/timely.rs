@@ -24,6 +24,7 @@ use crate::config::{Range, Settings};
 /// [`base_rtt`](crate::TransportConfig::base_rtt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct TimelyConfig {
     /// T_low: the round-trip time below which the rate increases, whatever the gradient.

@@ -3,35 +3,19 @@
 //! There are three levels: [`Connection::poll_burst`] selects the kind of packet, [`Sender::poll_data`] the packet and
 //! its path, [`Picked::header`] builds its header.
 
-use weft_units::{Duration, Instant};
+use weft_units::Instant;
 use weft_wire::{DataHeader, MessageHeader, NextHeader, Packet, U3};
 
 use super::in_flight::{PacketState, SentPacket};
 use super::sender::{NO_PATH, Sender, charge};
 use super::{Connection, Shared};
 use crate::congestion::Congestion;
-use crate::path::{Candidates, PathId, PathPolicy, Paths, Spread};
+use crate::path::unit::Sending;
+use crate::path::{Candidates, PathId, PathPolicy, Paths};
 use crate::pool::before;
 use crate::recovery::Kind;
 use crate::timers::Timer;
 use crate::{Departure, Message, Payload, TransportConfig};
-
-/// Minimum number of spray units that fit in a window. With eight units, which change the path more often, half as much
-/// again is retransmitted where one of four paths of 200 Gb/s loses packets.
-const MIN_UNITS_IN_WINDOW: u64 = 4;
-
-/// Maximum time in which a connection sends a spray unit at its rate, a window per round trip: while a longer unit waits
-/// in the queue of one path, the other paths run empty. From 5 Gb/s on a unit has the 44 packets that fill 64 KiB.
-const MAX_UNIT_TIME: Duration = Duration::from_micros(100);
-
-/// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
-/// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted. Of the
-/// longest packets fewer are enough for [`MIN_UNIT_BYTES`].
-const MIN_SPRAY_UNIT: u16 = 8;
-
-/// Maximum length of a spray unit of the minimum number of packets, but for two packets: 8 packets of 9,000 bytes would
-/// occupy a path of 50 Mb/s for 12 ms.
-const MIN_UNIT_BYTES: u16 = 32 << 10;
 
 /// A packet selected for sending.
 pub(crate) struct Picked {
@@ -375,24 +359,21 @@ impl Sender {
         }
         let path = self.policy.select(&paths, now, &mut self.rng)?;
         shared.stats.path_switches += u64::from(path != current && current != NO_PATH);
-        self.unit = (path, self.spray_unit(&shared.config) - 1);
+        self.unit = (path, self.unit_packets(&shared.config) - 1);
         Some(path)
     }
 
-    /// Returns the number of packets of a spray unit: the configured number, or fewer if that many exceed a quarter of
-    /// the window or take longer than [`MAX_UNIT_TIME`], but at least [`MIN_SPRAY_UNIT`]. A larger unit would fill the
-    /// window with the packets of one or two paths and leave the others idle. A policy that uses one path at a time has
-    /// the configured number.
-    fn spray_unit(&self, config: &TransportConfig) -> u16 {
-        if config.spray_unit == 1 || config.policy.spread() == Spread::One {
-            return config.spray_unit;
+    /// Returns the number of packets of the next spray unit.
+    #[inline]
+    fn unit_packets(&self, config: &TransportConfig) -> u16 {
+        if config.spray_unit == 1 {
+            return 1;
         }
-        let window = u64::from(self.controllers.total_window());
-        let round_trip = self.round_trip.smoothed().max(config.base_rtt).as_nanos().max(1);
-        let in_time = window.saturating_mul(MAX_UNIT_TIME.as_nanos()) / round_trip;
-        let bytes = in_time.min(window / MIN_UNITS_IN_WINDOW);
-        let packets = u16::try_from(bytes / u64::from(config.mtu)).unwrap_or(u16::MAX);
-        let min = (MIN_UNIT_BYTES / config.mtu).clamp(2, MIN_SPRAY_UNIT);
-        packets.clamp(min.min(config.spray_unit), config.spray_unit)
+        let sending = Sending {
+            window: self.controllers.total_window(),
+            round_trip: self.round_trip.smoothed(),
+            waiting: self.send_queue.waiting_packets(self.mtu, config.spray_unit),
+        };
+        config.unit.packets(config, sending)
     }
 }

@@ -33,10 +33,10 @@ const MIN_IDLE_CHECK: Duration = Duration::from_millis(1);
 
 impl Connection {
     /// Returns `true` if the peer owes an answer and was silent for the peer timeout.
-    pub(super) fn is_peer_gone(&self, now: Instant, config: &TransportConfig) -> bool {
+    pub(super) fn is_peer_gone(&self, now: Instant) -> bool {
         let owed_since = self.sender.as_deref().filter(|sender| sender.is_waiting());
         owed_since.is_some_and(|sender| {
-            now.since(sender.waiting_since.max(self.last_received_at)) >= config.peer_timeout
+            now.since(sender.waiting_since.max(self.last_received_at)) >= self.peer_timeout
         })
     }
 
@@ -48,7 +48,7 @@ impl Connection {
         let keepalive = self.keepalive_after(config);
         if idle_for >= config.idle_timeout {
             self.closing = Some(CloseReason::Idle);
-        } else if keepalive > Duration::ZERO && silent_for >= keepalive + config.peer_timeout {
+        } else if keepalive > Duration::ZERO && silent_for >= keepalive + self.peer_timeout {
             self.closing = Some(CloseReason::PeerGone);
         } else {
             self.keepalive_due = keepalive > Duration::ZERO && silent_for >= keepalive;

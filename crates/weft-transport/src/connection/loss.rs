@@ -318,11 +318,22 @@ impl Sender {
             return;
         }
         self.paths.mark_suspected(path, now);
-        let shared_losses = shared.peer_paths.note_loss(self.peer, path, sent_at, now);
-        let silent = now.since(self.paths.last_response_at(path)) >= silence;
+        let (shared_losses, counts) = shared.peer_paths.note_loss(self.peer, path, sent_at, now);
+        let silent_for = now.since(self.paths.last_response_at(path));
         let losses = self.paths.losses(path).max(shared_losses);
-        if !self.paths.is_down(path) && silent && losses >= shared.config.path_down_after {
-            self.take_down(id, path, now, shared);
+        if self.paths.is_down(path) {
+            return;
+        }
+        if losses >= shared.config.path_down_after {
+            if silent_for >= silence {
+                self.take_down(id, path, now, shared);
+            }
+            return;
+        }
+        // Further payload would also show whether the path is dead, but would be late itself.
+        let probe_timeout = self.probe_timeout(shared).max(MIN_PROBE_TIMEOUT);
+        if counts && silent_for >= probe_timeout {
+            self.health.watch(path, now, probe_timeout);
         }
     }
 
@@ -336,10 +347,16 @@ impl Sender {
     ) {
         self.paths.set_up(path, false);
         if shared.peer_paths.is_probed(self.peer, path) {
+            self.health.forget(path);
             return;
         }
         self.probation.begin(path, now);
-        self.health.watch(path, now, shared.config.probe_interval);
+        let interval = shared.config.probe_interval;
+        if self.health.is_watched(path) {
+            self.health.reschedule(path, now + interval, interval);
+        } else {
+            self.health.watch(path, now, interval);
+        }
         shared.stats.paths_down += 1;
         shared.events.push_back(Event::PathDown { connection: id, path });
         let path_down_after = shared.config.path_down_after;
@@ -349,6 +366,10 @@ impl Sender {
 
 /// Maximum number of unacknowledged packets for which IRN uses its low timeout (Mittal et al., section 4.2).
 const LOW_RTO_PACKETS: u32 = 3;
+
+/// The shortest wait for the answer to a probe of a suspected path: a queue that has grown since the last round trip
+/// delays it this long.
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_micros(250);
 
 /// The shortest silence that takes a path down: scheduling alone can silence a host this long.
 const MIN_SILENCE: Duration = Duration::from_micros(20);

@@ -60,6 +60,10 @@ impl SendQueue {
     }
 
     pub(crate) fn push(&mut self, message: Message) {
+        if self.messages.is_empty() {
+            // Most queues have one message at a time; the first growth would make room for four.
+            self.messages.reserve_exact(1);
+        }
         self.messages.push_back(PendingMessage { message, last_psn: 0 });
     }
 
@@ -86,6 +90,21 @@ impl SendQueue {
             }
         }
         sum.saturating_sub(self.offset)
+    }
+
+    /// Returns the number of packets of at most `mtu` bytes that are not segmented; as soon as these are `most`, no more
+    /// are counted.
+    pub(crate) fn waiting_packets(&self, mtu: u16, most: u16) -> u16 {
+        let (mut packets, mut offset) = (0_u32, self.offset);
+        for pending in self.messages.iter().skip(self.segmented) {
+            // An empty message needs a packet too.
+            packets += (pending.message.length - offset).div_ceil(mtu.into()).max(1);
+            if packets >= most.into() {
+                return most;
+            }
+            offset = 0;
+        }
+        u16::try_from(packets).expect("fewer than `most`")
     }
 
     /// Cuts the next segment of at most `mtu` bytes, which is sent as packet `psn`; `None` if there is none.
@@ -156,6 +175,21 @@ mod tests {
         (2..5).for_each(|psn| assert!(send_queue.cut(1000, psn).is_some()));
         assert_eq!(send_queue.unsent(u32::MAX), 4001);
         assert_eq!(send_queue.unsent(1000), 1500, "the rest is not counted");
+    }
+
+    #[test]
+    fn waiting_packets_are_counted_up_to_a_limit() {
+        let mut send_queue = SendQueue::new(0);
+        assert_eq!(send_queue.waiting_packets(1000, 9), 0);
+        send_queue.push(message(1, 2500));
+        send_queue.push(message(2, 0));
+        assert_eq!(send_queue.waiting_packets(1000, 9), 4);
+        send_queue.cut(1000, 1);
+        assert_eq!(send_queue.waiting_packets(1000, 9), 3);
+        send_queue.push(message(3, u32::MAX));
+        assert_eq!(send_queue.waiting_packets(1000, 9), 9);
+        (2..5).for_each(|psn| assert!(send_queue.cut(1000, psn).is_some()));
+        assert_eq!(send_queue.waiting_packets(64, u16::MAX), u16::MAX);
     }
 
     #[test]

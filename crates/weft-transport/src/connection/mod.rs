@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use weft_units::{Instant, Rng, Seed};
+use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use crate::path::{PathId, Paths, PeerPaths, PeerPorts};
@@ -180,6 +180,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     last_received_at: Instant,
     last_sent_at: Instant,
+    /// The time without a packet from the peer, while it owes an answer, after which it is considered gone.
+    peer_timeout: Duration,
     /// Number of data packets sent, retransmissions included.
     sent: u64,
     /// Number of data packets retransmitted.
@@ -200,7 +202,14 @@ pub struct ConnectionStats<'a> {
 }
 
 impl Connection {
-    fn new(id: ConnectionId, peer: SocketAddr, setup: Setup, origin: Origin, now: Instant) -> Self {
+    fn new(
+        id: ConnectionId,
+        peer: SocketAddr,
+        setup: Setup,
+        origin: Origin,
+        now: Instant,
+        config: &TransportConfig,
+    ) -> Self {
         let initiator = matches!(setup, Setup::Requesting { .. });
         Self {
             id,
@@ -231,6 +240,7 @@ impl Connection {
             queued: false,
             last_received_at: now,
             last_sent_at: now,
+            peer_timeout: config.peer_timeout,
             sent: 0,
             retransmitted: 0,
         }
@@ -310,6 +320,11 @@ impl Connection {
             sender.peer = peer;
             sender.known_version = shared.peer_paths.version().wrapping_sub(1);
         }
+    }
+
+    /// Changes the time after which a silent peer is considered gone.
+    pub(crate) fn set_peer_timeout(&mut self, timeout: Duration) {
+        self.peer_timeout = timeout;
     }
 
     pub(crate) fn is_established(&self) -> bool {
@@ -412,7 +427,7 @@ impl Connection {
                 Timer::Idle => self.on_idle_timer(now, shared),
             }
         }
-        if self.is_peer_gone(now, &shared.config) {
+        if self.is_peer_gone(now) {
             self.closing = Some(CloseReason::PeerGone);
         }
     }

@@ -121,7 +121,7 @@ impl Connection {
         };
         let is_setup = self.unannounced.is_some();
         let gives_up = match is_setup {
-            true => now.since(check.since) >= config.peer_timeout,
+            true => now.since(check.since) >= self.peer_timeout,
             false => check.probes_sent >= MAX_PROBES,
         };
         if self.last_received_at > check.since {

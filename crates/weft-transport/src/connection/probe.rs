@@ -166,7 +166,8 @@ impl Connection {
         let sender = self.sender.as_deref_mut().expect("it probed");
         sender.probation.on_missed_probe(path);
         shared.peer_paths.note_loss(sender.peer, path, now, now);
-        let losses = sender.paths.count_loss(path);
+        sender.paths.mark_suspected(path, now);
+        let losses = sender.paths.losses(path);
         if !sender.paths.is_down(path) && losses >= shared.config.path_down_after {
             sender.take_down(self.id, path, now, shared);
             sender.probation.note_silent(path, now);

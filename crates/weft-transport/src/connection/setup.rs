@@ -115,7 +115,7 @@ impl Connection {
         config: &TransportConfig,
     ) -> Self {
         let request = Request { service, port: peer.port(), since: now };
-        let mut connection = Self::new(id, peer, request.setup(), origin, now);
+        let mut connection = Self::new(id, peer, request.setup(), origin, now, config);
         connection.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
         connection
     }
@@ -145,7 +145,7 @@ impl Connection {
     ) -> Self {
         let PeerRequest { peer, header, terms } = request;
         let setup = Setup::Established { accept_due: true };
-        let mut connection = Self::new(id, peer, setup, origin, now);
+        let mut connection = Self::new(id, peer, setup, origin, now, config);
         connection.version = header.version.min(VERSION);
         connection.establish(now, header, terms, config);
         connection.setup = setup;
@@ -269,7 +269,7 @@ impl Connection {
         let Setup::Requesting { due, retransmissions, since, .. } = &mut self.setup else {
             return self.on_peer_check_timer(now, config);
         };
-        if now.since(*since) >= config.peer_timeout {
+        if now.since(*since) >= self.peer_timeout {
             self.closing = Some(CloseReason::ConnectTimeout);
             return;
         }

@@ -17,9 +17,14 @@ impl Sender {
     #[cold]
     pub(super) fn follow_others(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
         for path in self.paths.ids() {
-            if !self.health.is_watched(path) || !self.paths.is_down(path) {
-                self.paths.set_up(path, !shared.peer_paths.is_closed(self.peer, path));
+            if self.health.is_watched(path) && self.paths.is_down(path) {
+                continue;
             }
+            let is_closed = shared.peer_paths.is_closed(self.peer, path);
+            if is_closed {
+                self.health.forget(path);
+            }
+            self.paths.set_up(path, !is_closed);
         }
         // While all others are down a lossy path is used, unless this connection found it dead: then its own probe
         // opens it.

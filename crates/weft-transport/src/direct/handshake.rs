@@ -75,7 +75,9 @@ impl Direct {
         if self.answers.len() >= MAX_ANSWERS {
             return;
         }
-        let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
+        let timeout = self.config.peer_timeout;
+        let slot =
+            self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established, timeout));
         let Some(slot) = slot else {
             let reject = setup(SetupKind::Reject, 0, remote, None);
             let departure = Departure {

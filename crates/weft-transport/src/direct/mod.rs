@@ -171,7 +171,9 @@ impl Direct {
         service: u64,
     ) -> Result<ConnectionId, ConnectError> {
         assert!(service < 1 << 56, "a service has 56 bits");
-        let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Requesting));
+        let timeout = self.config.peer_timeout;
+        let slot =
+            self.streams.insert(|id| Stream::new(id, link, peer, Setup::Requesting, timeout));
         let slot =
             slot.ok_or(ConnectError::TooManyConnections { limit: self.config.max_connections })?;
         let stream = self.streams.at(slot);
@@ -235,6 +237,15 @@ impl Direct {
         self.streams.at(slot).placed(psn)?;
         self.reschedule(slot);
         Ok(())
+    }
+
+    /// Sets the time without a packet on the link of a connection, while its peer owes an answer, after which the peer is considered gone,
+    /// in place of the configuration's. It is checked once every [`peer_timeout`](DirectConfig::peer_timeout) of the configuration. An
+    /// unknown id is ignored.
+    pub fn set_peer_timeout(&mut self, connection: ConnectionId, timeout: Duration) {
+        if let Some(slot) = self.streams.find(connection.0) {
+            self.streams.at(slot).peer_timeout = timeout;
+        }
     }
 
     /// Closes a connection and notifies the peer. [`Event::Closed`] follows. An unknown id is ignored.
@@ -322,7 +333,7 @@ impl Direct {
             let Some(since) = stream.waiting_since else { continue };
             let received_at =
                 self.links.get(&stream.link).map_or(Instant::EPOCH, |link| link.last_received_at);
-            if now.since(since.max(received_at)) >= self.config.peer_timeout {
+            if now.since(since.max(received_at)) >= stream.peer_timeout {
                 let requesting = stream.setup == Setup::Requesting;
                 let reason =
                     if requesting { CloseReason::ConnectTimeout } else { CloseReason::PeerGone };

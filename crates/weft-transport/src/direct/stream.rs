@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use alloc::collections::VecDeque;
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, SetupParameters};
 
 use super::{Acknowledgement, DirectConfig, LinkId};
@@ -35,6 +35,8 @@ pub(super) struct Stream {
     pub(super) queued: bool,
     /// The time since which the peer owes an answer.
     pub(super) waiting_since: Option<Instant>,
+    /// The time without a packet on the link, while the peer owes an answer, after which it is considered gone.
+    pub(super) peer_timeout: Duration,
     pub(super) mtu: u16,
     /// Maximum number of packets sent and not acknowledged; zero until it is agreed.
     window: u16,
@@ -73,6 +75,7 @@ impl Stream {
         link: LinkId,
         peer: SocketAddr,
         setup: Setup,
+        peer_timeout: Duration,
     ) -> Self {
         Self {
             id,
@@ -82,6 +85,7 @@ impl Stream {
             setup,
             queued: false,
             waiting_since: None,
+            peer_timeout,
             mtu: 0,
             window: 0,
             send_queue: SendQueue::new(0),

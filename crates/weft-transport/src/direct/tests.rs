@@ -249,6 +249,22 @@ fn a_silent_peer_that_owes_an_answer_is_closed_and_one_that_sends_is_not() {
 }
 
 #[test]
+fn a_connection_may_wait_longer_for_its_peer_than_others() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    pair.places = false;
+    pair.ends[0].set_peer_timeout(connection, Duration::from_secs(8));
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    pair.run();
+    for second in 1..=8 {
+        assert!(pair.ends[0].peer(connection).is_some(), "before second {second}");
+        pair.now += Duration::from_secs(1);
+        pair.ends[0].handle_timeout(pair.now);
+    }
+    assert_eq!(pair.ends[0].peer(connection), None);
+}
+
+#[test]
 fn a_link_that_goes_down_closes_its_connections() {
     let mut pair = pair();
     let [connection, _] = pair.connect();

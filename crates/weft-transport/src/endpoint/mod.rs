@@ -5,10 +5,10 @@ use core::borrow::Borrow;
 use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use weft_units::{Instant, Seed, prefetch};
+use weft_units::{Duration, Instant, Seed, SmallMap, prefetch};
 use weft_wire::{AckHeader, DataHeader, Packet};
 
 pub use admission::{Admission, EndedConnection, SetupClass, SetupFault};
@@ -78,7 +78,7 @@ pub struct Peer {
 pub struct Endpoint {
     shared: Shared,
     connections: Connections,
-    by_peer: BTreeMap<PeerKey, u32>,
+    by_peer: SmallMap<PeerKey, u32>,
     /// Connections that may have something to send, in round-robin order.
     ready: VecDeque<u32>,
     /// Number of packets the connection at the front of `ready` has sent in its turn.
@@ -124,7 +124,7 @@ impl Endpoint {
         Ok(Self {
             shared: Shared::new(transport, identity, seed),
             connections: Connections::new(limit, secret),
-            by_peer: BTreeMap::new(),
+            by_peer: SmallMap::new(),
             ready: VecDeque::new(),
             sent_in_turn: 0,
             schedule: Schedule::new(),
@@ -355,6 +355,16 @@ impl Endpoint {
         let slot = connections.find(connection.0);
         if let Some(connection) = slot.and_then(|slot| connections.get_mut(slot)) {
             connection.set_source_port(port, shared);
+        }
+    }
+
+    /// Sets the time without a packet from the peer of a connection, while it owes an answer, after which it is considered gone, in place
+    /// of the configuration's [`peer_timeout`](crate::TransportConfig::peer_timeout); `Duration::MAX` never is. It bounds set-up too.
+    /// Without effect on a connection that has ended.
+    pub fn set_peer_timeout(&mut self, connection: ConnectionId, timeout: Duration) {
+        let slot = self.connections.find(connection.0);
+        if let Some(connection) = slot.and_then(|slot| self.connections.get_mut(slot)) {
+            connection.set_peer_timeout(timeout);
         }
     }
 

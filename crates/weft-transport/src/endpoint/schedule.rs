@@ -11,8 +11,9 @@ use weft_units::{Instant, prefetch};
 
 use super::ids::Connections;
 
-/// Number of entries, beyond two per connection, below which no sweep is done.
-const SWEEP_THRESHOLD: usize = 64;
+/// Number of entries, beyond two per connection, below which no sweep is done: the two connections of a simulated host
+/// take 256 bytes.
+const SWEEP_THRESHOLD: usize = 8;
 
 /// Connections by the time at which they are served next, earliest first.
 #[derive(Debug)]

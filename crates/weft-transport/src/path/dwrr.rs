@@ -24,6 +24,7 @@ use crate::config::{Range, Settings};
 /// DWRR's parameters. Neither STELLAR (section 7.2) nor Kwon et al. (1998) gives weights for paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct DwrrConfig {
     /// A path has half its weight where its queueing delay exceeds the best path's by the transmission time of this

@@ -15,6 +15,7 @@ use crate::config::{Range, Settings};
 /// FlowBender's parameters. Its thresholds are the paper's (Kabbani et al., CoNEXT 2014).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct FlowBenderConfig {
     /// `true` counts ACKs of the path that was left for the new one, as in the published algorithm, which counts all

@@ -54,6 +54,18 @@ impl Health {
         }
     }
 
+    /// Stops probing `path`.
+    pub(crate) fn forget(&mut self, path: PathId) {
+        self.watches.retain(|watch| watch.path != path);
+    }
+
+    /// Has the next probe of a path that is probed leave at `next_at`, the one after it `wait` later.
+    pub(crate) fn reschedule(&mut self, path: PathId, next_at: Instant, wait: Duration) {
+        if let Some(watch) = self.watches.iter_mut().find(|watch| watch.path == path) {
+            (watch.next_at, watch.wait) = (next_at, wait);
+        }
+    }
+
     pub(crate) fn is_watched(&self, path: PathId) -> bool {
         self.watches.iter().any(|watch| watch.path == path)
     }

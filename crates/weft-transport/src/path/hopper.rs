@@ -27,6 +27,7 @@ use crate::config::{Range, Settings};
 /// at most [`base_rtt`](crate::TransportConfig::base_rtt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct HopperConfig {
     /// The weight of an epoch's mean in the moving average, per cent; the previous average has the rest.

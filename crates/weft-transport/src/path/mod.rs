@@ -13,6 +13,7 @@ mod news;
 mod paths;
 mod peers;
 mod probation;
+pub mod unit;
 
 pub use candidates::Candidates;
 pub(crate) use health::Health;

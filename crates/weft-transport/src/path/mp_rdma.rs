@@ -26,6 +26,7 @@ use crate::config::{Range, Settings};
 /// MP-RDMA's parameters (Lu et al., NSDI 2018), for the path policy and the congestion control of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct MpRdmaConfig {
     /// The bound on reordering, 1 to 8192 packets: a packet acknowledged after one whose number is higher by more than

@@ -138,7 +138,8 @@ impl Paths {
     /// Counts a loss against the path.
     pub(crate) fn mark_suspected(&mut self, path: PathId, now: Instant) {
         self.suspected_at.insert(path, now);
-        self.count_loss(path);
+        let losses = &mut self.rare_mut(path).losses;
+        *losses = losses.saturating_add(1);
     }
 
     /// Counts a packet lost on the path.
@@ -151,13 +152,6 @@ impl Paths {
     /// Returns the number of packets lost on the path since the connection last became active.
     pub fn lost(&self, path: PathId) -> u64 {
         self.lost.get(&path).map_or(0, |lost| lost.all)
-    }
-
-    /// Counts a loss or an unanswered probe; returns the number of consecutive ones.
-    pub(crate) fn count_loss(&mut self, path: PathId) -> u8 {
-        let losses = &mut self.rare_mut(path).losses;
-        *losses = losses.saturating_add(1);
-        *losses
     }
 
     /// Returns the number of consecutive losses without an acknowledgement between them.

@@ -106,24 +106,25 @@ impl PeerPaths {
         down.map(|(path, record)| (PathId(path), record.prober.is_some()))
     }
 
-    /// Counts the loss of a packet that was sent at `sent_at`; returns the number of consecutive losses. Packets lost
-    /// together count once, of whatever connections they are.
+    /// Counts the loss of a packet that was sent at `sent_at`; returns the number of consecutive losses, and `true` if
+    /// this one counts. Packets lost together count once, of whatever connections they are.
     pub(crate) fn note_loss(
         &mut self,
         to: PeerPorts,
         path: PathId,
         sent_at: Instant,
         now: Instant,
-    ) -> u8 {
+    ) -> (u8, bool) {
         if !self.is_shared() {
-            return 0;
+            return (0, true);
         }
         self.records.change(to, path, |record| {
-            if record.losses == 0 || sent_at > record.noticed_at {
+            let counts = record.losses == 0 || sent_at > record.noticed_at;
+            if counts {
                 record.losses = record.losses.saturating_add(1);
                 record.noticed_at = now;
             }
-            record.losses
+            (record.losses, counts)
         })
     }
 

@@ -23,6 +23,7 @@ use crate::config::{Range, Settings};
 /// 10 ms, 16 packets and `forget`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct RepsConfig {
     /// The time for which only kept paths are used; zero is `path_down_after` timeouts.

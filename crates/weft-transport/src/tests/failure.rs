@@ -87,6 +87,33 @@ fn a_dead_path_costs_a_few_round_trips_not_a_timeout() {
     pair.run_until(LIMIT, |pair| pair.acked_tokens(0) == [1]);
 }
 
+/// A message each 10 ms: without probes each of three messages would have to lose a packet on the dead path, and be late.
+#[test]
+fn one_late_message_has_a_dead_path_probed_and_found() {
+    let config = TransportConfig {
+        paths: 4,
+        policy: path::Kind::RoundRobin,
+        spray_unit: 4,
+        ..TransportConfig::bifrost()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    let dies = pair.now + Duration::from_millis(35);
+    pair.rule = Box::new(move |on_link| {
+        let dead = on_link.from == 0 && on_link.path.0 == 1 && on_link.now >= dies;
+        if dead { Fate::Drop } else { Fate::Pass }
+    });
+    let late = (0..20).filter(|&token| {
+        pair.submit(0, ids[0], token, 25_000);
+        let began = pair.now;
+        pair.run_until(LIMIT, |pair| pair.acked_tokens(0).len() as u64 == token + 1);
+        let took = pair.now.since(began);
+        pair.run_for(Duration::from_millis(10));
+        took > Duration::from_micros(400)
+    });
+    assert_eq!(late.count(), 1);
+    assert_eq!(pair.ends[0].stats().paths_down, 1);
+}
+
 #[test]
 fn lost_acks_and_a_wide_window_with_a_hole_cause_few_spurious_retransmissions() {
     // One packet in 50 is lost on one path, every fourth ACK on any; the packets in flight are several times those that

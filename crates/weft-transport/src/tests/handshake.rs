@@ -321,6 +321,30 @@ fn a_peer_that_stops_answering_is_gone() {
 }
 
 #[test]
+fn a_connection_may_wait_longer_for_its_peer_than_others() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.rule = Box::new(|_| Fate::Drop);
+    let began = pair.now;
+    pair.ends[0].set_peer_timeout(ids[0], Duration::from_secs(4));
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::PeerGone));
+    let took = pair.now.since(began);
+    assert!(took >= Duration::from_secs(4) && took < Duration::from_millis(4_100), "{took}");
+}
+
+#[test]
+fn a_connection_may_be_requested_longer_than_others() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.rule = Box::new(|_| Fate::Drop);
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.ends[0].set_peer_timeout(id, Duration::MAX);
+    pair.run_for(Duration::from_secs(20));
+    assert_eq!(closed(&pair, 0), None);
+    pair.rule = Box::new(|_| Fate::Pass);
+    pair.run_until(LIMIT, connected);
+}
+
+#[test]
 fn a_peer_that_restarted_is_noticed_at_once() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     pair.ends[1] = endpoint(&TransportConfig::stellar(), 77);

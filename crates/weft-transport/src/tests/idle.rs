@@ -44,6 +44,18 @@ fn a_connection_at_rest_holds_at_most_512_bytes_after_it_was_used() {
 }
 
 #[test]
+fn the_deadlines_of_two_busy_connections_take_at_most_256_bytes() {
+    let (mut pair, ids) = joined(2);
+    let mut most = 0;
+    for wave in 0..200 {
+        ids.iter().for_each(|id| pair.submit(0, id[0], wave, 10_000));
+        pair.run_for(Duration::from_micros(50));
+        most = pair.ends.iter().map(|end| end.bytes_at_rest().1).fold(most, usize::max);
+    }
+    assert!((1..=256).contains(&most), "{most} bytes");
+}
+
+#[test]
 fn a_wave_of_messages_holds_room_for_those_of_one_moment() {
     let (mut pair, ids) = joined(200);
     for id in &ids {

@@ -39,10 +39,13 @@ fn write(shared: &mut PeerPaths, mut paths: Paths, now: Instant) -> usize {
 #[test]
 fn packets_lost_together_count_once_and_one_that_arrives_clears_the_count() {
     let mut paths = PeerPaths::default();
-    assert_eq!(paths.note_loss(peer(1), PathId(3), at(1), at(9)), 0, "nobody shares");
+    assert_eq!(paths.note_loss(peer(1), PathId(3), at(1), at(9)), (0, true), "nobody shares");
     paths.share(1);
     let mut lose = |sent, now| paths.note_loss(peer(1), PathId(3), at(sent), at(now));
-    assert_eq!([lose(1, 10), lose(2, 11), lose(9, 12), lose(11, 13)], [1, 1, 1, 2]);
+    assert_eq!(
+        [lose(1, 10), lose(2, 11), lose(9, 12), lose(11, 13)],
+        [(1, true), (1, false), (1, false), (2, true)]
+    );
     paths.note_acked(peer(2), |_| true);
     assert!(paths.has_suspects());
     paths.note_acked(peer(1), |path| path == PathId(3));
