@@ -1,6 +1,5 @@
 //! A simulated host: an engine, exactly as shipped, and its ports.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_seal::Seals;
@@ -8,7 +7,7 @@ use weft_topo::{LinkId, NodeId, Topology};
 use weft_transport::{
     ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, Stats, TransportConfig,
 };
-use weft_units::Seed;
+use weft_units::{Seed, SmallMap};
 
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
 use crate::pace::Pace;
@@ -52,7 +51,7 @@ pub struct Host {
     /// Bytes of payload that its engines accepted, those of incomplete messages included.
     pub received_bytes: u64,
     /// The channel of each of the engine's connections.
-    channels: BTreeMap<u32, ChannelId>,
+    channels: SmallMap<u32, ChannelId>,
     /// Its messaging context or overlay, if channels belong to it: the engine is idle then. Otherwise its engine's
     /// encryption, if any.
     pub stack: Option<Box<Stack>>,
@@ -120,7 +119,7 @@ impl Host {
             wake_at: SimTime::FAR_FUTURE,
             pull_scheduled: false,
             received_bytes: 0,
-            channels: BTreeMap::new(),
+            channels: SmallMap::new(),
             stack: origin.stack()?,
             dma: None,
             origin: Box::new(origin),

@@ -227,24 +227,31 @@ mod tests {
     }
 
     /// Runs an incast of seven hosts. Returns the bytes of the deepest queue before the receiver, and the duration in us.
-    fn incast(limit: &str, load: &str) -> (u64, f64) {
+    fn incast(limit: &str, load: &str, seed: u64) -> (u64, f64) {
         let text = format!(
             "messages = {{ depth = 4, ack_every = 1, {limit} }}\n\
              [[workload]]\nkind = \"incast\"\nreceiver = 7\n{load}"
         );
-        let report = run(&text, 1).unwrap();
+        let report = run(&text, seed).unwrap();
         assert!(report.finished);
         let flows = &report.workloads[0].flows;
         assert_eq!(flows.started, flows.finished);
         (report.queues["leaf-down"].max_bytes, report.simulated_us)
     }
 
-    /// Checks that the default limit keeps the queue before the receiver short and its link busy.
+    /// Checks that the default limit keeps the queue before the receiver short and its link busy, in the median of seven
+    /// seeds: the deepest queue of one run is an extreme, from a quarter to all of that without a limit.
     fn default_limit_suits(load: &str) {
-        let (unlimited, fastest) =
-            incast("outstanding = \"1GiB\", outstanding_min = \"1GiB\"", load);
-        let (queue, took) = incast("", load);
-        assert!(queue * 4 < unlimited, "{queue} of {unlimited} bytes");
+        let median = |limit: &str| {
+            let (mut queues, mut times): (Vec<_>, Vec<_>) =
+                (1..=7).map(|seed| incast(limit, load, seed)).unzip();
+            queues.sort_unstable();
+            times.sort_by(f64::total_cmp);
+            (queues[3], times[3])
+        };
+        let (unlimited, fastest) = median("outstanding = \"1GiB\", outstanding_min = \"1GiB\"");
+        let (queue, took) = median("");
+        assert!(queue * 3 < unlimited, "{queue} of {unlimited} bytes");
         assert!(took < fastest * 1.25, "{took} us, {fastest} without a limit");
     }
 
@@ -263,7 +270,7 @@ mod tests {
         let load = "connections = 16\nsize = \"128KiB\"\nmessages = 2";
         let fixed = |bytes| {
             let limit = format!("outstanding = {bytes}, outstanding_min = {bytes}");
-            incast(&limit, load).0
+            incast(&limit, load, 1).0
         };
         let (wide, narrow) = (fixed(1 << 30), fixed(1));
         assert!(wide > 10 * narrow, "{wide} and {narrow} bytes");

@@ -66,8 +66,16 @@ const TRIMMED: u64 = 4;
 /// Modulus of a link's epoch.
 pub const EPOCHS: u8 = 16;
 
-const fn halves(low: u32, high: u32) -> u64 {
+/// Returns two numbers as one word.
+#[inline(always)]
+const fn word(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
+}
+
+/// Returns the two numbers of a word.
+#[inline(always)]
+const fn halves(word: u64) -> (u32, u32) {
+    (low(word), low(word >> 32))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
@@ -88,8 +96,8 @@ impl Hop {
         size: u16,
     ) -> Self {
         Self {
-            packet_and_link: halves(packet.0, 0),
-            node_and_destination: halves(source.0, destination.0),
+            packet_and_link: word(packet.0, 0),
+            node_and_destination: word(source.0, destination.0),
             state: u64::from(hash) | u64::from(size) << SIZE,
         }
     }
@@ -166,7 +174,7 @@ impl Hop {
     #[must_use]
     pub const fn on(self, link: LinkId, node: NodeId, epoch: u8) -> Self {
         Self {
-            packet_and_link: halves(low(self.packet_and_link), link.0),
+            packet_and_link: word(low(self.packet_and_link), link.0),
             node_and_destination: self.node_and_destination >> 32 << 32 | node.0 as u64,
             state: self.state & !(0xf << EPOCH) | (epoch as u64) << EPOCH,
         }

@@ -72,6 +72,10 @@ pub const METRICS: &[Metric] = &[
     metric("lost_packets", "lost", "lost", Decimals(0), IfAny),
     metric("uplink_load_mean", "uplinks", "ports.tiers.leaf-up.mean", Percent, IfAny),
     metric("uplink_load_max", "fullest", "ports.tiers.leaf-up.max", Percent, IfAny),
+    metric("uplink_queue_p99_bytes", "queue p99", "uplink_queue_p99_bytes", Decimals(0), Never),
+    metric("uplink_imbalance", "max/mean", "ports.max_over_mean.mean", Decimals(3), Never),
+    metric("reordering_p99_packets", "ahead p99", "reordering.p99_distance", Decimals(0), Never),
+    metric("reordering_held_bytes", "held bytes", "reordering.held_bytes.max", Decimals(0), Never),
 ];
 
 impl Metric {

@@ -101,6 +101,8 @@ fn metrics(
         "lost": report.network.lost.values().sum::<u64>(),
         "transport": report.transport,
         "ports": report.ports,
+        "uplink_queue_p99_bytes": report.queues.get("leaf-up").map(|queue| queue.p99_bytes),
+        "reordering": report.reordering,
     });
     if !rounds.is_empty() {
         value["rounds"] = json!(Distribution::of(&mut rounds));

@@ -1,11 +1,10 @@
-//! Events on their way from one part of the world to another, with the headers of the packets that arrive.
+//! Events on their way from one part of the world to another.
 //!
 //! Each pair of parts has a mailbox. Its sender fills it while parts run side by side, and its receiver empties it
-//! before the next windows; the packets move from one part's pool to the other's.
+//! before the next windows. The headers of a packet that arrives stay in the pool that all parts share.
 
 use super::{Events, Packed};
 use crate::event_queue::AtNode;
-use crate::packet::{PacketPool, PacketSlot};
 use crate::time::SimTime;
 
 /// Number of events between the prefetch of what an event needs and its use.
@@ -15,10 +14,6 @@ const AHEAD: usize = 16;
 #[derive(Debug, Default)]
 pub struct Mailbox {
     events: Vec<(SimTime, Packed)>,
-    /// Number of events whose packets are in `slots`.
-    copied: usize,
-    /// The headers of the packets that arrive, in the order of their arrivals in `events`.
-    slots: Vec<PacketSlot>,
     earliest: Option<SimTime>,
 }
 
@@ -28,41 +23,10 @@ impl Mailbox {
         self.earliest
     }
 
-    /// Returns the number of packets in it.
-    pub fn packets(&self) -> u64 {
-        self.slots.len() as u64
-    }
-
-    /// Adds an event. Its packet follows [`AHEAD`] events later, or with [`Self::copy_packets`].
-    fn push(&mut self, at: SimTime, event: Packed, packets: &mut PacketPool) {
-        if let Some(hop) = event.hop() {
-            packets.prefetch(hop.packet());
-        }
+    /// Adds an event.
+    fn push(&mut self, at: SimTime, event: Packed) {
         self.events.push((at, event));
         self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
-        if self.events.len() > self.copied + AHEAD {
-            self.copy_packet(packets);
-        }
-    }
-
-    /// Moves the packet of the next event out of the sender's pool.
-    fn copy_packet(&mut self, packets: &mut PacketPool) {
-        let middle = self.events.get(self.copied + AHEAD / 2);
-        if let Some(hop) = middle.and_then(|(_, event)| event.hop()) {
-            packets.prefetch_headers(hop.packet(), hop.class());
-        }
-        if let Some(hop) = self.events[self.copied].1.hop() {
-            self.slots.push(packets.get(hop.packet()));
-            packets.remove(hop.packet());
-        }
-        self.copied += 1;
-    }
-
-    /// Moves the remaining packets out of the sender's pool.
-    fn copy_packets(&mut self, packets: &mut PacketPool) {
-        while self.copied < self.events.len() {
-            self.copy_packet(packets);
-        }
     }
 }
 
@@ -102,28 +66,23 @@ impl Events {
         self.0.resume(turn.0);
     }
 
-    /// Puts the events of other parts' nodes, and their packets, into the mailboxes of those parts. `part_of` is the
-    /// part of each node.
-    pub fn send_mail(&mut self, packets: &mut PacketPool, part_of: &[u16], to: &mut [Mailbox]) {
+    /// Puts the events of other parts' nodes into the mailboxes of those parts. `part_of` is the part of each node.
+    pub fn send_mail(&mut self, part_of: &[u16], to: &mut [Mailbox]) {
         self.0.take_elsewhere(|at, event| {
-            let part = part_of[event.node() as usize];
-            to[usize::from(part)].push(at, event, packets);
+            to[usize::from(part_of[event.node() as usize])].push(at, event);
         });
-        to.iter_mut().for_each(|mail| mail.copy_packets(packets));
     }
 
-    /// Puts all events, and their packets, into the mailboxes of the parts of their nodes.
-    pub fn send_all(&mut self, packets: &mut PacketPool, part_of: &[u16], to: &mut [Mailbox]) {
+    /// Puts all events into the mailboxes of the parts of their nodes.
+    pub fn send_all(&mut self, part_of: &[u16], to: &mut [Mailbox]) {
         self.0.take_all(|at, event| {
-            let part = part_of[event.node() as usize];
-            to[usize::from(part)].push(at, event, packets);
+            to[usize::from(part_of[event.node() as usize])].push(at, event);
         });
-        to.iter_mut().for_each(|mail| mail.copy_packets(packets));
     }
 
-    /// Schedules the events of a mailbox, and empties it.
-    pub fn receive_mail(&mut self, packets: &mut PacketPool, from: &mut Mailbox) {
-        let mut slots = from.slots.drain(..);
+    /// Schedules the events of a mailbox, and empties it. The pool must know the packets that arrive
+    /// ([`PacketPool::follow`](crate::packet::PacketPool::follow)).
+    pub fn receive_mail(&mut self, from: &mut Mailbox) {
         for (index, &(at, event)) in from.events.iter().enumerate() {
             if let Some(&(at, later)) = from.events.get(index + AHEAD) {
                 self.0.prefetch_end(at, later);
@@ -131,17 +90,10 @@ impl Events {
             if let Some(&(at, later)) = from.events.get(index + AHEAD / 2) {
                 self.0.prefetch_place(at, later);
             }
-            let event = match event.hop() {
-                Some(hop) => {
-                    let slot = slots.next().expect("each arrival has a packet");
-                    Packed(hop.copied(packets.insert(&slot)).to_words())
-                }
-                None => event,
-            };
             self.0.schedule_received(at, event);
         }
         from.events.clear();
-        (from.copied, from.earliest) = (0, None);
+        from.earliest = None;
     }
 }
 
@@ -155,15 +107,16 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
-    use crate::packet::Hop;
+    use crate::packet::{Hop, PacketPool, PacketSlot};
     use crate::time::SimSpan;
 
     #[test]
-    fn packets_move_with_their_arrivals_from_pool_to_pool() {
+    fn events_of_other_parts_arrive_with_their_packets() {
         let whole = Events::new(SimSpan::from_picos(1_000), vec![0; 4]);
         let (mut sender, mut receiver) =
             (whole.part(|node| node < 2), whole.part(|node| node >= 2));
-        let (mut from, mut to) = (PacketPool::default(), PacketPool::default());
+        let mut whole = PacketPool::default();
+        let (mut from, mut to) = (whole.part(), whole.part());
         let mut boxes = [Mailbox::default(), Mailbox::default()];
         // Far enough for the heap, and near enough for the calendar.
         for (number, picos) in [(7, 1 << 40), (8, 500)] {
@@ -173,20 +126,25 @@ mod tests {
             sender.schedule(SimTime::from_picos(picos), arrival);
         }
         sender.schedule(SimTime::from_picos(400), Event::Pull { host: NodeId(1) });
-        sender.send_mail(&mut from, &[0, 0, 1, 1], &mut boxes);
-        assert_eq!((boxes[0].packets(), boxes[1].packets(), from.live()), (0, 2, 0));
+        sender.send_mail(&[0, 0, 1, 1], &mut boxes);
+        assert_eq!(boxes.each_ref().map(|mail| mail.events.len()), [0, 2]);
         assert_eq!(boxes[1].earliest(), Some(SimTime::from_picos(500)));
-        receiver.receive_mail(&mut to, &mut boxes[1]);
-        assert_eq!((boxes[1].packets(), boxes[1].earliest(), to.live()), (0, None, 2));
+        to.follow();
+        receiver.receive_mail(&mut boxes[1]);
+        assert_eq!((boxes[1].events.len(), boxes[1].earliest()), (0, None));
         let mut arrived = Vec::new();
         while receiver.begin(SimTime::from_picos(1 << 41)) {
             while receiver.next_node().is_some() {
                 while let Some((at, hop)) = receiver.pop_arrival() {
                     arrived.push((at.as_picos(), to.get(hop.packet()).source_port));
+                    to.remove(hop.packet());
                 }
             }
         }
         assert_eq!(arrived, [(500, 8), (1 << 40, 7)]);
         assert!(sender.begin(SimTime::from_picos(1_000)), "the sender keeps its own event");
+        whole.take(&mut from);
+        whole.take(&mut to);
+        assert_eq!(whole.live(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! The axes of an experiment: the varied settings, and the keys their values are written to.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -11,7 +12,7 @@ use crate::scenario::Variant;
 const VARIANT: &str = "variant";
 
 /// A setting that varies.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
     /// The axis's name in tables and claims.
@@ -23,6 +24,7 @@ pub struct Axis {
     pub key: String,
     /// The values.
     #[serde(default)]
+    #[schemars(with = "Vec<serde_json::Value>")]
     pub values: Vec<Value>,
     /// The label of each value, where its own text is not enough.
     #[serde(default)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ExperimentError, Reduce, Row, place};
 
 /// A relation that must hold between two numbers.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in words.
@@ -36,7 +37,7 @@ fn unscaled() -> f64 {
 }
 
 /// A number: a measured one, or a constant.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Operand {
     /// A constant.
@@ -46,7 +47,7 @@ pub enum Operand {
 }
 
 /// A measure of some rows.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// The value or values of each axis that matching rows have, by axis name. Axes that are not named match any
@@ -65,7 +66,7 @@ pub struct Measured {
 }
 
 /// One value of an axis, or one measure, or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Values {
     One(String),
@@ -82,7 +83,7 @@ impl Values {
 }
 
 /// The relation between two numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Comparison {
     /// The left number is below the right.
     #[serde(rename = "<")]

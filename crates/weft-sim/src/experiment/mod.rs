@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
 use crate::compare::{Estimate, UnknownBalancer};
-use crate::scenario::{ScenarioError, Variant};
+use crate::scenario::{Scenario, ScenarioError, Variant};
 
 mod axis;
 mod claim;
@@ -28,7 +29,7 @@ pub use summary::number;
 pub use verdict::Verdict;
 
 /// A figure of a paper, or a topic of Weft's own performance, as a file.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// The measured quantity, in one line.
@@ -48,6 +49,7 @@ pub struct Experiment {
     pub seeds: Vec<u64>,
     /// The scenario every run starts from, where rows are simulated.
     #[serde(default)]
+    #[schemars(with = "Scenario")]
     pub scenario: Table,
     /// The program that measures the rows, where one does.
     #[serde(default)]
@@ -80,7 +82,7 @@ fn one_seed() -> Vec<u64> {
 }
 
 /// One number read from each run.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     /// The measure's name in tables and claims.

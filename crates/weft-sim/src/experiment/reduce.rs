@@ -1,9 +1,10 @@
 //! Reductions of several numbers to one: over the seeds of a point, or over the rows a claim names.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A reduction of several numbers to one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reduce {
     /// The mean.

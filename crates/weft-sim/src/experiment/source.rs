@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Axis, Experiment, ExperimentError, Point, Row};
 
 /// A program that measures a figure and prints its rows.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bench {
     /// The command, run by a shell in the repository's root. It appends each row to the file that
@@ -25,7 +26,7 @@ pub struct Bench {
 }
 
 /// A figure that cannot be measured here.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
     /// The hardware, traces or production systems it needs.
@@ -35,7 +36,7 @@ pub struct Missing {
 }
 
 /// A number from the paper.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PaperValue {
     /// Axis name to value of the rows beside which it is drawn.

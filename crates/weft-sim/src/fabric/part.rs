@@ -12,7 +12,6 @@ use super::{Counters, Fabric, Ports};
 use crate::datagram::Datagrams;
 use crate::fault::attack::Attacker;
 use crate::link::Tally;
-use crate::packet::PacketPool;
 use crate::payload::PacketPayloads;
 use crate::switch::{Forwarding, Labels};
 
@@ -26,7 +25,7 @@ pub struct Share {
 }
 
 impl Fabric {
-    /// Returns the fabric of a part, without packets; `None` if switches do more than hash and forward packets as they
+    /// Returns the fabric of a part, whose packets are in the same pool; `None` if switches do more than hash and forward packets as they
     /// arrive.
     pub fn part(&mut self, share: &Share) -> Option<Self> {
         let Forwarding::Ecmp(hash) = &self.forwarding else { return None };
@@ -34,7 +33,7 @@ impl Fabric {
         let forwarding = (!has_more).then(|| Forwarding::Ecmp(hash.clone()))?;
         let mut part = Self {
             topology: Arc::clone(&self.topology),
-            packets: PacketPool::default(),
+            packets: self.packets.part(),
             counters: Counters::default(),
             routes: Arc::clone(&self.routes),
             steered: self.steered.clone(),
@@ -66,6 +65,7 @@ impl Fabric {
 
     /// Gives a part copies of the links and switches, and its own impairments.
     pub fn give(&mut self, part: &mut Self, share: &Share) {
+        part.packets.follow();
         part.routes = Arc::clone(&self.routes);
         part.epochs_matter = self.epochs_matter;
         part.links.clone_from(&self.links);
@@ -77,8 +77,9 @@ impl Fabric {
         }
     }
 
-    /// Takes over the state of a part's own links and switches, and its counters.
+    /// Takes over the state of a part's own links and switches, its packets, and its counters.
     pub fn take(&mut self, part: &mut Self, share: &Share) {
+        self.packets.take(&mut part.packets);
         for &link in &share.links {
             let index = link.index();
             self.links[index].clone_from(&part.links[index]);

@@ -59,11 +59,15 @@ fn summary(report: &Report) -> &FastForwardReport {
     report.fast_forward.as_ref().expect("fast-forward is on")
 }
 
-/// Returns the exact and the fast report of a workload. The fast run ends within `error` of the exact one, for which it
-/// took at most `share` of the packet-hops.
+/// Returns the exact and the fast report of a workload on the small fabric. The fast run ends within `error` of the exact
+/// one, for which it took at most `share` of the packet-hops.
 fn compared(workload: &str, error: f64, share: f64) -> (Report, Report) {
-    let text = format!("{FABRIC}{workload}");
-    let (exact, fast) = (run(&text, None), run(&text, Some(0.05)));
+    compared_runs(&format!("{FABRIC}{workload}"), error, share)
+}
+
+/// Like [`compared`], of a whole scenario.
+fn compared_runs(text: &str, error: f64, share: f64) -> (Report, Report) {
+    let (exact, fast) = (run(text, None), run(text, Some(0.05)));
     let found = Comparison::new(&exact, &fast);
     println!("{found:?}: {} us, {:#?}", exact.simulated_us, fast.fast_forward);
     assert!(exact.finished && fast.finished);
@@ -129,6 +133,41 @@ fn rails_that_share_leaves_are_all_simulated() {
     let fast = run(&format!("{two}{}", job.replace("scale = 1.0", "scale = 20.0")), Some(0.05));
     assert_eq!(summary(&fast).equal_parts, 0);
     assert!(summary(&fast).refused.contains_key(Refusal::NoEqualParts.text()));
+}
+
+/// Returns the job of `fast-forward-llama-405b` on 64 racks of `gpus` GPUs: messages of the same size, a third of its layers
+/// divided by the racks that are left out, in three buckets.
+fn racks(gpus: u32) -> String {
+    let text = include_str!("../../../../scenarios/fast-forward-llama-405b.toml");
+    let changes = [
+        ("blocks = 32", "blocks = 4".to_string()),
+        ("servers_per_block = 64", "servers_per_block = 16".to_string()),
+        ("rails = 64", format!("rails = {gpus}")),
+        ("hosts = 64", format!("hosts = {gpus}")),
+        ("tensor = 64", format!("tensor = {gpus}")),
+        ("data = 2048", "data = 64".to_string()),
+        ("scale = 1.0", "scale = 224.0".to_string()),
+        ("layers = 21", "layers = 3".to_string()),
+    ];
+    changes.iter().fold(text.to_string(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    })
+}
+
+#[test]
+fn long_rings_of_short_messages_take_the_same_time_within_a_hundredth() {
+    // Two rails are one part, so that the exact run has no other part that is slower.
+    compared_runs(&racks(2), 0.01, 0.6);
+}
+
+#[test]
+fn rings_whose_rounds_are_not_steady_are_simulated_whole() {
+    let (exact, fast) = (run(&racks(2), None), run(&racks(2), Some(1e-4)));
+    assert_eq!(summary(&fast).skipped_us, 0.0);
+    assert!(summary(&fast).refused[Refusal::NotSteady.text()] > 0, "{:?}", summary(&fast));
+    assert_eq!(received_bytes(&exact), received_bytes(&fast));
+    assert!(Comparison::new(&exact, &fast).end.abs() < 0.001);
 }
 
 #[test]

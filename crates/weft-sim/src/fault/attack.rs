@@ -3,6 +3,7 @@
 //! bits or the length, with a matching checksum; and forges packets, sealed and in the clear, with ids that it
 //! observed. It has no keys.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{Duration, Rng, Seed};
@@ -16,7 +17,7 @@ use crate::nic::RECEIVE_PORT;
 use crate::time::SimSpan;
 
 /// An attack for a while.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The attacked links.

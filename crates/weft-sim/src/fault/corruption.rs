@@ -2,6 +2,7 @@
 //! checksum; the flipped bytes are checked and parsed as a receiver would. The receiving host drops packets that fail
 //! the checksum; the others reach the engine.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{Duration, Rng};
@@ -13,7 +14,7 @@ use crate::nic::{RECEIVE_PORT, five_tuple};
 use crate::packet::{Integrity, PacketSlot};
 
 /// Bits of packets are flipped for a while.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The links, in both directions.

@@ -1,12 +1,13 @@
 //! Random duplication of packets on some links.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 
 /// Duplication of packets for a while.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The links.

@@ -1,12 +1,13 @@
 //! Cables that go down and come up repeatedly, as with a dirty connector or a failing optic.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, LinkSelector, Plan, Scheduler, Window};
 
 /// Flapping cables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The cables.

@@ -1,13 +1,14 @@
 //! Cables that go down, for a while or for good. Packets on them or queued for them are lost; routes change only when
 //! the control plane reacts (`[run] reroute_after`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, LinkSelector, Plan, Scheduler, Window};
 
 /// A failure of cables.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The cables.

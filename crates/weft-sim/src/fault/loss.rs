@@ -1,12 +1,13 @@
 //! Random loss of packets on some links after sending (STELLAR, section 7.2: 1 % and 3 % on a single link).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 
 /// Loss of packets for a while.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The links.

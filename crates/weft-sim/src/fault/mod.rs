@@ -3,6 +3,7 @@
 //! A fault is a row of a scenario. Before the run it becomes timed [`Action`]s, which the world executes. Scenarios
 //! and the swarm use the same faults.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::{Duration, Rng, Seed};
@@ -241,7 +242,7 @@ macro_rules! faults {
         }
 
         /// A fault with its parameters; in a file, `kind` names it.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind")]
         #[non_exhaustive]
         pub enum FaultConfig {

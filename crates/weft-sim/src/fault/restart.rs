@@ -1,12 +1,13 @@
 //! A restart of a host's engine: it forgets every connection, and its peers detect that.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, Plan, Scheduler};
 
 /// A restart of a host.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The host's number.

@@ -131,6 +131,11 @@ impl<'de> Deserialize<'de> for LinkSelector {
     }
 }
 
+weft_units::text_schema! {
+    LinkSelector: "LinkSelector", "Links: `all`, `host-links`, `uplinks`, `random-uplink`, `busiest-uplink`, `128-136` or `128>136`",
+        r"^(all|host-links|uplinks|random-uplink|busiest-uplink| *[0-9]+ *[->] *[0-9]+ *)$";
+}
+
 #[cfg(test)]
 mod tests {
     use weft_topo::build::LeafSpine;

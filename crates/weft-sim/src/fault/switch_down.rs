@@ -1,12 +1,13 @@
 //! The failure of a switch with all its cables.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, Plan, Scheduler, Window};
 
 /// A failure of a switch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// The node number of the switch: switches follow the hosts.

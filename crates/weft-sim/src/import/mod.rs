@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
@@ -47,7 +48,7 @@ impl Default for Options {
 
 /// The unit of `start` in a connection matrix. Its programs differ: `htsim_uec`, EQDS and RoCE multiply the number by a
 /// microsecond, NDP takes it as picoseconds, which is what the generators' comments say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StartUnit {
     /// Microseconds.
     #[default]
@@ -59,7 +60,7 @@ pub enum StartUnit {
 }
 
 /// A GPU that computes as fast as its arithmetic or its memory allows (Williams et al., Roofline, CACM 2009).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Roofline {
     /// The arithmetic, 10^12 operations per second.

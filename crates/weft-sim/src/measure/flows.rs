@@ -1,5 +1,6 @@
 //! Flow completion times, and slowdowns over the time each flow takes alone.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Routes, Topology};
 
@@ -54,7 +55,7 @@ pub struct SizeBin {
 pub const REFERENCE_BINS: [u64; 6] = [1_000, 4_000, 10_000, 32_000, 104_000, 500_000];
 
 /// The ideal time that flows are compared with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdealTime {
     /// The time of [`ideal_time`].

@@ -18,6 +18,8 @@ pub struct PortReport {
     pub uplink_load: Distribution,
     /// The difference between the most and the least loaded uplink of each such leaf, over the port's rate.
     pub imbalance: Distribution,
+    /// The load of the most loaded uplink of each such leaf over the mean of its uplinks.
+    pub max_over_mean: Distribution,
     /// Load of each link down to a host that carried anything, as a share of its rate.
     pub downlink_load: Distribution,
     /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, ….
@@ -78,12 +80,13 @@ impl PortReport {
     /// Returns the load of ports that `carried` these bytes in `elapsed`.
     pub fn new(topology: &Topology, carried: impl Fn(LinkId) -> u64, elapsed: SimSpan) -> Self {
         let load = |link: LinkId| share(topology, link, carried(link), elapsed);
-        let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
+        let (mut loads, mut imbalances, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
         for uplinks in uplinks_of_leaves(topology) {
-            let leaf: Vec<f64> = uplinks.into_iter().map(load).collect();
-            let max = leaf.iter().copied().fold(0.0, f64::max);
+            let mut leaf: Vec<f64> = uplinks.into_iter().map(load).collect();
+            let Distribution { min, mean, max, .. } = Distribution::of(&mut leaf);
             if max > 0.0 {
-                imbalances.push(max - leaf.iter().copied().fold(f64::INFINITY, f64::min));
+                imbalances.push(max - min);
+                peaks.push(max / mean);
                 loads.extend(leaf);
             }
         }
@@ -94,6 +97,7 @@ impl PortReport {
         Self {
             uplink_load: Distribution::of(&mut loads),
             imbalance: Distribution::of(&mut imbalances),
+            max_over_mean: Distribution::of(&mut peaks),
             downlink_load: Distribution::of(&mut downlinks.collect::<Vec<_>>()),
             slow_uplinks: slow_uplinks(topology, &carried, elapsed),
             tiers: tiers.into_iter().map(|(kind, links)| (kind, tier(links))).collect(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weft_topo::{LinkId, Topology};
 
+use super::counts::Counts;
 use crate::fabric::Fabric;
 use crate::time::SimTime;
 
@@ -15,6 +16,8 @@ pub struct QueueReport {
     pub ports: usize,
     /// The mean depth over those ports and all samples, bytes.
     pub mean_bytes: f64,
+    /// The 99th percentile over those ports and all samples, bytes; at most a sixteenth too high.
+    pub p99_bytes: u64,
     /// The deepest queue any packet found since the run began, itself included, bytes.
     pub max_bytes: u64,
     /// The deepest queue of all samples, which exclude the time before sampling began, bytes.
@@ -51,6 +54,8 @@ pub struct QueueWatch {
 struct Kind {
     ports: Vec<LinkId>,
     samples: Vec<Sample>,
+    /// The depths of all samples that are not zero.
+    depths: Counts,
 }
 
 /// One sample of all ports of a kind.
@@ -89,12 +94,19 @@ impl QueueWatch {
         Self { kinds }
     }
 
-    /// Takes one sample.
-    pub fn sample(&mut self, fabric: &Fabric, now: SimTime) {
+    /// Takes one sample; `depth_of` returns the bytes that wait at a port.
+    pub fn sample(&mut self, depth_of: impl Fn(LinkId) -> u64, now: SimTime) {
         for kind in self.kinds.values_mut() {
-            let depths = kind.ports.iter().map(|&link| fabric.queued_bytes(link, now));
-            let (sum, max) = depths.fold((0, 0), |(sum, max), depth| (sum + depth, depth.max(max)));
-            kind.samples.push(Sample { at: now, sum, max });
+            let mut sample = Sample { at: now, sum: 0, max: 0 };
+            for &link in &kind.ports {
+                let depth = depth_of(link);
+                sample.sum += depth;
+                sample.max = sample.max.max(depth);
+                if depth > 0 {
+                    kind.depths.add(depth);
+                }
+            }
+            kind.samples.push(sample);
         }
     }
 
@@ -102,13 +114,38 @@ impl QueueWatch {
     pub fn report(&self, fabric: &Fabric) -> BTreeMap<String, QueueReport> {
         self.kinds.iter().map(|(name, kind)| (name.clone(), kind.report(fabric))).collect()
     }
+
+    /// Returns the sampled depths of ports outside a simulation, by kind of port; `is_active` returns `true` for a port
+    /// that sent anything. Kinds without such a port are left out.
+    pub fn report_samples(
+        &self,
+        is_active: impl Fn(LinkId) -> bool,
+    ) -> BTreeMap<String, QueueReport> {
+        let active = |kind: &Kind| kind.ports.iter().filter(|&&link| is_active(link)).count();
+        let kinds = self.kinds.iter().map(|(name, kind)| (name.clone(), active(kind), kind));
+        let sampled = kinds.filter(|(_, active, _)| *active > 0);
+        sampled.map(|(name, active, kind)| (name, kind.report_samples(active))).collect()
+    }
 }
 
 impl Kind {
-    #[expect(clippy::cast_precision_loss, reason = "bytes of queues")]
     fn report(&self, fabric: &Fabric) -> QueueReport {
         let links = || self.ports.iter().map(|&link| (link, fabric.link(link)));
         let active = links().filter(|(_, state)| state.bytes > 0).count();
+        let deepest = |(link, state): (LinkId, &crate::link::Link)| {
+            fabric.class(link).pace.bytes(state.max_backlog)
+        };
+        QueueReport {
+            max_bytes: links().map(deepest).max().unwrap_or(0),
+            marked: links().map(|(link, _)| u64::from(fabric.tally(link).marked)).sum(),
+            refused: links().map(|(link, _)| u64::from(fabric.tally(link).refused)).sum(),
+            ..self.report_samples(active)
+        }
+    }
+
+    /// Returns what the samples show; `active` is the number of ports that sent anything.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of queues")]
+    fn report_samples(&self, active: usize) -> QueueReport {
         let mean = |sum: u64, samples: usize| sum as f64 / (active.max(1) * samples.max(1)) as f64;
         let width = self.samples.len().div_ceil(MAX_POINTS).max(1);
         let point = |samples: &[Sample]| QueuePoint {
@@ -116,17 +153,13 @@ impl Kind {
             mean_bytes: mean(samples.iter().map(|sample| sample.sum).sum(), samples.len()),
             max_bytes: samples.iter().map(|sample| sample.max).max().unwrap_or(0),
         };
-        let deepest = |(link, state): (LinkId, &crate::link::Link)| {
-            fabric.class(link).pace.bytes(state.max_backlog)
-        };
         QueueReport {
             ports: active,
             mean_bytes: mean(self.samples.iter().map(|s| s.sum).sum(), self.samples.len()),
-            max_bytes: links().map(deepest).max().unwrap_or(0),
+            p99_bytes: self.depths.percentile(99, (active * self.samples.len()) as u64),
             sampled_max_bytes: self.samples.iter().map(|sample| sample.max).max().unwrap_or(0),
-            marked: links().map(|(link, _)| u64::from(fabric.tally(link).marked)).sum(),
-            refused: links().map(|(link, _)| u64::from(fabric.tally(link).refused)).sum(),
             series: self.samples.chunks(width).map(point).collect(),
+            ..QueueReport::default()
         }
     }
 }

@@ -62,7 +62,7 @@ impl Vtep {
         let peers: Vec<_> = peers.into_iter().map(nic::address).collect();
         for tenant in 0..tenants {
             let vni = vni(tenant);
-            self.switch.set_network(vni, NetworkConfig { reliable, in_order });
+            self.switch.set_network(vni, NetworkConfig { reliable, in_order, flood: true });
             self.switch.set_peers(vni, peers.clone());
         }
         for port in 0..tenants * ports {

@@ -139,7 +139,7 @@ impl Tenants for Nics {
         self.sent.remove(token.0);
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn, _: Staging) -> Option<Slot> {
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn, _: Staging, _: &[u8]) -> Option<Slot> {
         let claimed_by_port = self.claimed_by_port.get_mut(port.0 as usize)?;
         let reserved = u32::from(turn == Turn::OutOfOrder);
         if *claimed_by_port + reserved >= self.buffers {

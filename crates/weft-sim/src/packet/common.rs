@@ -1,28 +1,53 @@
 //! The fields that many data packets have in common: versions, flags, the application's operation. A fabric's packets
 //! have few combinations of them, so each packet in flight stores the number of its combination, one byte.
 
+use std::sync::{Arc, Mutex};
+
 use weft_wire::{DataHeader, MessageHeader};
 
 /// The combinations of common fields that occurred, by number.
-#[derive(Debug)]
-pub(super) struct CommonFields {
+#[derive(Clone, Debug)]
+struct Table {
+    /// Number of combinations.
+    count: usize,
     /// Each combination as one number; zero where there is none.
     keys: Box<[u64; COMBINATIONS as usize]>,
     /// The headers of each combination, of its first packet.
     headers: Box<[(DataHeader, Option<MessageHeader>); COMBINATIONS as usize]>,
 }
 
+/// The combinations of common fields that one part of the world knows, and those that occurred in any.
+#[derive(Debug, Default)]
+pub(super) struct CommonFields {
+    known: Table,
+    shared: Arc<Mutex<Table>>,
+}
+
 /// Number of combinations; two numbers of eight bits are left for packets without one.
 pub(super) const COMBINATIONS: u32 = 254;
 
-impl Default for CommonFields {
+impl Default for Table {
     fn default() -> Self {
         let headers = [(DataHeader::default(), None); COMBINATIONS as usize];
-        Self { keys: Box::new([0; COMBINATIONS as usize]), headers: Box::new(headers) }
+        let keys = Box::new([0; COMBINATIONS as usize]);
+        Self { count: 0, keys, headers: Box::new(headers) }
     }
 }
 
 impl CommonFields {
+    /// Returns what another part knows at first.
+    pub(super) fn part(&self) -> Self {
+        Self { known: self.known.clone(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Learns the combinations of other parts.
+    pub(super) fn follow(&mut self) {
+        let shared = self.shared.lock().expect("no part panicked");
+        if shared.count != self.known.count {
+            self.known.clone_from(&shared);
+        }
+    }
+
     /// Returns the number of a packet's combination; `None` if another has it.
     #[inline]
     pub(super) fn number(
@@ -32,18 +57,33 @@ impl CommonFields {
     ) -> Option<u8> {
         let key = key(header, message);
         let [number, ..] = key.to_le_bytes();
-        let known = self.keys.get_mut(usize::from(number))?;
-        if *known == 0 {
-            *known = key;
-            self.headers[usize::from(number)] = (*header, message.copied());
+        let known = *self.known.keys.get(usize::from(number))?;
+        let is_its = known == key
+            || known == 0 && self.add(usize::from(number), key, (*header, message.copied()));
+        is_its.then_some(number)
+    }
+
+    /// Gives a combination its number; returns `false` if another part's has it.
+    #[cold]
+    fn add(
+        &mut self,
+        number: usize,
+        key: u64,
+        headers: (DataHeader, Option<MessageHeader>),
+    ) -> bool {
+        let mut shared = self.shared.lock().expect("no part panicked");
+        if shared.keys[number] == 0 {
+            shared.count += 1;
+            (shared.keys[number], shared.headers[number]) = (key, headers);
         }
-        (*known == key).then_some(number)
+        self.known.clone_from(&shared);
+        self.known.keys[number] == key
     }
 
     /// Returns headers with the common fields of this number.
     #[inline]
     pub(super) fn headers(&self, number: u32) -> (DataHeader, Option<MessageHeader>) {
-        self.headers[number as usize]
+        self.known.headers[number as usize]
     }
 }
 

@@ -1,120 +1,137 @@
 //! The pool of all packets in flight: packet slots in their stored form.
 
+use std::sync::{Mutex, MutexGuard};
+
 use weft_topo::NodeId;
 use weft_units::{prefetch, prefetch_all};
-use weft_wire::{DataHeader, MessageHeader, Packet};
+use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet};
 
 use super::common::{COMBINATIONS, CommonFields};
-use super::pages::{NUMBERS, Pages, Place};
-use super::short_ack::ShortAck;
-use super::{Class, Integrity, PacketRef, PacketSlot};
+use super::pages::{NUMBERS, Pages, Place, Words};
+use super::short_ack::AckPlace;
+use super::{Class, Integrity, PacketRef, PacketSlot, halves, word};
 
-/// A data packet as the pool stores it, in half a cache line: the fields in which packets differ. Those that many packets
-/// share are stored once ([`CommonFields`]).
-#[derive(Clone, Copy, Debug, Default)]
+/// The place of a data packet, half a cache line, with the fields in which packets differ: the host that sent it (24
+/// bits) and the number of its common fields (8), which are stored once ([`CommonFields`]); source port and length; sequence
+/// number and connection; timestamp; the message's id, offset and length. Of a packet that is stored apart it has the kind
+/// in place of that number, and its place in place of the sequence number.
+#[derive(Debug, Default)]
 #[repr(align(32))]
-struct Slot {
-    /// The host that sent it (24 bits), then the number of its common fields, [`SHORT_ACK`] or [`APART`].
-    source_and_common: u32,
-    source_port: u16,
-    payload_len: u16,
-    /// The sequence number; of a packet that is stored apart, its place.
-    psn: u32,
-    destination_cid: u32,
-    timestamp: u32,
-    message: u32,
-    offset: u32,
-    length: u32,
-}
+struct DataPlace(Words<4>);
 
-/// Number of bits of [`Slot::source_and_common`] that hold the common fields.
+/// Number of bits beside the source's that hold the number of the common fields.
 const COMMON_BITS: u32 = 8;
-/// The values of those bits in the slot of a packet that is stored apart, as a short ACK or as it is: no numbers of common
+/// The values of those bits in the place of a packet that is stored apart, as a short ACK or as it is: no numbers of common
 /// fields.
 const SHORT_ACK: u32 = COMBINATIONS;
 const APART: u32 = SHORT_ACK + 1;
 
-impl Slot {
-    #[inline]
-    const fn common(&self) -> u32 {
-        self.source_and_common % (1 << COMMON_BITS)
+impl DataPlace {
+    /// Returns the number of the common fields, [`SHORT_ACK`] or [`APART`].
+    #[inline(always)]
+    fn common(&self) -> u32 {
+        halves(self.0.get(0)).0 % (1 << COMMON_BITS)
     }
 
-    /// Returns the slot of a packet that is stored apart.
+    /// Returns the place of a packet that is stored apart.
+    #[inline(always)]
+    fn apart(&self) -> u32 {
+        halves(self.0.get(1)).0
+    }
+
+    /// Stores the place of a packet that is stored apart.
     #[inline]
-    fn apart(kind: u32, place: u32) -> Self {
-        Self { source_and_common: kind, psn: place, ..Self::default() }
+    fn set_apart(&self, kind: u32, place: u32) {
+        self.0.set(0, u64::from(kind));
+        self.0.set(1, u64::from(place));
     }
 }
 
-impl Place for Slot {
+impl Place for DataPlace {
     #[inline]
-    fn clear(&mut self) {
-        self.source_and_common = 0;
+    fn clear(&self) {
+        self.0.set(0, 0);
     }
 
     #[inline]
     fn numbers(&self) -> [u32; NUMBERS] {
-        let Self { psn, destination_cid, timestamp, message, offset, length, .. } = *self;
-        let lengths = u32::from(self.source_port) << 16 | u32::from(self.payload_len);
-        [psn, destination_cid, timestamp, message, offset, length, lengths]
+        let [a, b, c, d] = self.0.load().map(halves);
+        [a.1, b.0, b.1, c.0, c.1, d.0, d.1]
     }
 
     #[inline]
-    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
-        let [psn, destination_cid, timestamp, message, offset, length, lengths] = numbers;
-        let [port_high, port_low, len_high, len_low] = lengths.to_be_bytes();
-        *self = Self {
-            source_and_common: 0,
-            source_port: u16::from_be_bytes([port_high, port_low]),
-            payload_len: u16::from_be_bytes([len_high, len_low]),
-            psn,
-            destination_cid,
-            timestamp,
-            message,
-            offset,
-            length,
-        };
+    fn set_numbers(&self, numbers: [u32; NUMBERS]) {
+        let [a, b, c, d, e, f, g] = numbers;
+        self.0.store([word(0, a), word(b, c), word(d, e), word(f, g)]);
     }
 }
 
-/// A packet that is stored as it is.
-#[derive(Clone, Copy, Debug, Default)]
-struct Apart {
-    packet: PacketSlot,
-    numbers: [u32; NUMBERS],
+/// The place of a packet that is stored as it is.
+#[derive(Debug, Default)]
+struct ApartPlace {
+    packet: Mutex<PacketSlot>,
+    numbers: Words<4>,
 }
 
-impl Place for Apart {
-    fn clear(&mut self) {}
+impl ApartPlace {
+    /// Locks the packet. No thread waits for it.
+    fn packet(&self) -> MutexGuard<'_, PacketSlot> {
+        self.packet.lock().expect("nothing panics while it is locked")
+    }
+}
+
+impl Place for ApartPlace {
+    fn clear(&self) {}
 
     fn numbers(&self) -> [u32; NUMBERS] {
-        self.numbers
+        let [a, b, c, d] = self.numbers.load().map(halves);
+        [a.0, a.1, b.0, b.1, c.0, c.1, d.0]
     }
 
-    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
-        self.numbers = numbers;
+    fn set_numbers(&self, numbers: [u32; NUMBERS]) {
+        let [a, b, c, d, e, f, g] = numbers;
+        self.numbers.store([word(a, b), word(c, d), word(e, f), word(g, 0)]);
     }
 }
 
-/// The pool of all packets in flight.
-#[derive(Debug)]
+/// The pool of all packets in flight, as one part of the world uses it. A packet stays in its place while parts pass it on;
+/// the part that its event is in may read, change and free it.
+#[derive(Debug, Default)]
 pub struct PacketPool {
-    slots: Pages<Slot>,
-    short_acks: Pages<ShortAck>,
+    slots: Pages<DataPlace>,
+    short_acks: Pages<AckPlace>,
     /// Other packets than data packets and ACKs, damaged ones, and those whose common fields are not in the table.
-    apart: Pages<Apart>,
+    apart: Pages<ApartPlace>,
     common: CommonFields,
 }
 
-impl Default for PacketPool {
-    fn default() -> Self {
-        let (slots, short_acks, apart) = (Pages::new(), Pages::new(), Pages::new());
-        Self { slots, short_acks, apart, common: CommonFields::default() }
-    }
-}
-
 impl PacketPool {
+    /// Returns the pool as another part uses it.
+    pub fn part(&self) -> Self {
+        Self {
+            slots: self.slots.part(),
+            short_acks: self.short_acks.part(),
+            apart: self.apart.part(),
+            common: self.common.part(),
+        }
+    }
+
+    /// Learns what other parts have added to the pool. It precedes the use of packets from other parts.
+    pub fn follow(&mut self) {
+        self.slots.follow();
+        self.short_acks.follow();
+        self.apart.follow();
+        self.common.follow();
+    }
+
+    /// Takes over the packets and the free places of a part.
+    pub fn take(&mut self, part: &mut Self) {
+        self.slots.take(&mut part.slots);
+        self.short_acks.take(&mut part.short_acks);
+        self.apart.take(&mut part.apart);
+        self.common.follow();
+    }
+
     /// Returns a free place.
     #[inline]
     pub fn reserve(&mut self) -> PacketRef {
@@ -133,8 +150,8 @@ impl PacketPool {
     pub fn set(&mut self, id: PacketRef, packet: &PacketSlot) {
         let (header, message) = match &packet.packet {
             Packet::Data(header, message) => (header, message),
-            Packet::Ack(ack) if ShortAck::fits(packet, ack) => {
-                return self.set_short_ack(id, ShortAck::new(packet, ack));
+            Packet::Ack(ack) if AckPlace::fits(packet, ack) => {
+                return self.set_short_ack(id, packet, ack);
             }
             _ => return self.set_apart(id, packet),
         };
@@ -144,25 +161,22 @@ impl PacketPool {
         let Some(common) = common else { return self.set_apart(id, packet) };
         self.free_apart(id);
         let message = message.unwrap_or_default();
-        *self.slots.get_mut(id.0) = Slot {
-            source_and_common: packet.source.0 << COMMON_BITS | u32::from(common),
-            source_port: packet.source_port,
-            payload_len: packet.payload_len,
-            psn: header.psn,
-            destination_cid: header.destination_cid,
-            timestamp: header.timestamp,
-            message: message.id,
-            offset: message.offset,
-            length: message.length,
-        };
+        let source = packet.source.0 << COMMON_BITS | u32::from(common);
+        let lengths = u32::from(packet.source_port) | u32::from(packet.payload_len) << 16;
+        self.slots.get(id.0).0.store([
+            word(source, lengths),
+            word(header.psn, header.destination_cid),
+            word(header.timestamp, message.id),
+            word(message.offset, message.length),
+        ]);
     }
 
     #[inline]
-    fn set_short_ack(&mut self, id: PacketRef, ack: ShortAck) {
+    fn set_short_ack(&mut self, id: PacketRef, packet: &PacketSlot, ack: &AckHeader) {
         self.free_apart(id);
         let place = self.short_acks.reserve();
-        *self.short_acks.get_mut(place) = ack;
-        *self.slots.get_mut(id.0) = Slot::apart(SHORT_ACK, place);
+        self.short_acks.get(place).set(packet, ack);
+        self.slots.get(id.0).set_apart(SHORT_ACK, place);
     }
 
     /// Stores a packet apart, as it is.
@@ -170,47 +184,43 @@ impl PacketPool {
     fn set_apart(&mut self, id: PacketRef, packet: &PacketSlot) {
         self.free_apart(id);
         let place = self.apart.reserve();
-        self.apart.get_mut(place).packet = *packet;
-        *self.slots.get_mut(id.0) = Slot::apart(APART, place);
+        *self.apart.get(place).packet() = *packet;
+        self.slots.get(id.0).set_apart(APART, place);
     }
 
     /// Frees the place of a packet that is stored apart.
     #[inline(always)] // A call would take longer than the test, which fails for most packets.
     fn free_apart(&mut self, id: PacketRef) {
-        let slot = self.slots.get(id.0);
-        if slot.common() == SHORT_ACK {
-            self.short_acks.free(slot.psn);
-        } else if slot.common() == APART {
-            self.apart.free(slot.psn);
+        let place = self.slots.get(id.0);
+        match place.common() {
+            SHORT_ACK => self.short_acks.free(place.apart()),
+            APART => self.apart.free(place.apart()),
+            _ => {}
         }
     }
 
     /// Returns a packet.
     #[inline(always)] // Prefetching needs few of the fields, and the rest is then not read.
     pub fn get(&self, id: PacketRef) -> PacketSlot {
-        let slot = self.slots.get(id.0);
-        match slot.common() {
-            SHORT_ACK => return self.short_acks.get(slot.psn).packet(),
-            APART => return self.apart.get(slot.psn).packet,
+        let DataPlace(words) = self.slots.get(id.0);
+        let (source_and_common, lengths) = halves(words.get(0));
+        let common = source_and_common % (1 << COMMON_BITS);
+        let (psn, destination_cid) = halves(words.get(1));
+        match common {
+            SHORT_ACK => return self.short_acks.get(psn).packet(),
+            APART => return *self.apart.get(psn).packet(),
             _ => {}
         }
-        let (header, message) = self.common.headers(slot.common());
-        let header = DataHeader {
-            psn: slot.psn,
-            destination_cid: slot.destination_cid,
-            timestamp: slot.timestamp,
-            ..header
-        };
-        let message = message.map(|message| MessageHeader {
-            id: slot.message,
-            offset: slot.offset,
-            length: slot.length,
-            ..message
-        });
+        let (timestamp, message_id) = halves(words.get(2));
+        let (offset, length) = halves(words.get(3));
+        let (header, message) = self.common.headers(common);
+        let header = DataHeader { psn, destination_cid, timestamp, ..header };
+        let message =
+            message.map(|message| MessageHeader { id: message_id, offset, length, ..message });
         PacketSlot {
-            source: NodeId(slot.source_and_common >> COMMON_BITS),
-            source_port: slot.source_port,
-            payload_len: slot.payload_len,
+            source: NodeId(source_and_common >> COMMON_BITS),
+            source_port: (lengths & 0xffff) as u16,
+            payload_len: (lengths >> 16) as u16,
             integrity: Integrity::Sound,
             packet: Packet::Data(header, message),
         }
@@ -226,10 +236,10 @@ impl PacketPool {
     #[inline]
     pub fn prefetch_headers(&self, id: PacketRef, class: Class) {
         if class == Class::Control {
-            let slot = self.slots.get(id.0);
-            match slot.common() {
-                SHORT_ACK => prefetch(self.short_acks.get(slot.psn)),
-                APART => prefetch_all(&self.apart.get(slot.psn).packet),
+            let place = self.slots.get(id.0);
+            match place.common() {
+                SHORT_ACK => prefetch(self.short_acks.get(place.apart())),
+                APART => prefetch_all(&self.apart.get(place.apart()).packet),
                 _ => {}
             }
         }
@@ -242,9 +252,9 @@ impl PacketPool {
         self.slots.free(id.0);
     }
 
-    /// Returns the number of packets in flight.
+    /// Returns the number of packets in flight, if no other part uses the pool.
     pub fn live(&self) -> u64 {
-        self.slots.used
+        self.slots.used()
     }
 }
 
@@ -256,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_data_packet_takes_half_a_cache_line_and_a_short_ack_one_more() {
-        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (32, 32));
-        assert_eq!((size_of::<ShortAck>(), align_of::<ShortAck>()), (64, 64));
+        assert_eq!((size_of::<DataPlace>(), align_of::<DataPlace>()), (32, 32));
+        assert_eq!((size_of::<AckPlace>(), align_of::<AckPlace>()), (64, 64));
     }
 
     /// Stores packets of every kind, replaces some, and takes all out.
@@ -293,13 +303,13 @@ mod tests {
             assert_eq!((got.source_port, got.payload_len), (50_000, payload_len));
             assert_eq!(got.integrity, integrity);
         }
-        let stored_apart = || pool.apart.used + pool.short_acks.used;
+        let stored_apart = || pool.apart.used() + pool.short_acks.used();
         let expected = if integrity == Integrity::Sound { 3 } else { 5 };
         assert_eq!((pool.live(), stored_apart()), (5, expected));
         ids.into_iter().for_each(|id| pool.remove(id));
         let unused = pool.reserve();
         pool.remove(unused);
-        assert_eq!((pool.live(), pool.apart.used, pool.short_acks.used), (0, 0, 0));
+        assert_eq!((pool.live(), pool.apart.used(), pool.short_acks.used()), (0, 0, 0));
     }
 
     #[test]
@@ -321,6 +331,6 @@ mod tests {
         for (id, (header, message)) in ids.into_iter().zip([plain, special]) {
             assert_eq!(pool.get(id).packet, Packet::data(header, Some(message)));
         }
-        assert_eq!(pool.apart.used, 1);
+        assert_eq!(pool.apart.used(), 1);
     }
 }

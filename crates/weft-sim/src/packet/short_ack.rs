@@ -4,40 +4,18 @@
 use weft_topo::NodeId;
 use weft_wire::{AckHeader, AckType, Bitmap, U3, U4, U5, U6, U11};
 
-use super::pages::{NUMBERS, Place};
-use super::{Integrity, PacketSlot};
+use super::pages::{NUMBERS, Place, Words};
+use super::{Integrity, PacketSlot, halves, word};
 
 /// Maximum number of bitmap words of an ACK that is stored so.
 const MAX_WORDS: usize = 4;
 
-/// An intact ACK with a short bitmap.
-#[derive(Clone, Copy, Debug, Default)]
+/// The place of an intact ACK with a short bitmap: one cache line.
+#[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct ShortAck {
-    /// The number of the host that sent it.
-    source: u32,
-    source_port: u16,
-    version: U4,
-    cc_type: U4,
-    special: bool,
-    path_id: U3,
-    hop_count: U4,
-    block: U5,
-    ack_type: AckType,
-    reserved: U6,
-    num_ack: U11,
-    num_ece: U11,
-    psn: u32,
-    destination_cid: u32,
-    timestamp: u32,
-    timestamp_echo: u32,
-    timestamp_nic_rx: u32,
-    psn_base: u32,
-    bitmap: [u32; MAX_WORDS],
-    words: u8,
-}
+pub(super) struct AckPlace(Words<8>);
 
-impl ShortAck {
+impl AckPlace {
     /// Returns `true` if the pool stores this packet, whose header is `ack`, as a short ACK.
     #[inline]
     pub(super) fn fits(packet: &PacketSlot, ack: &AckHeader) -> bool {
@@ -45,61 +23,70 @@ impl ShortAck {
         is_intact && ack.bitmap.words().len() <= MAX_WORDS
     }
 
-    /// Returns the stored form of a packet that fits.
+    /// Stores a packet that fits.
     #[inline]
-    pub(super) fn new(packet: &PacketSlot, ack: &AckHeader) -> Self {
+    pub(super) fn set(&self, packet: &PacketSlot, ack: &AckHeader) {
         let words = ack.bitmap.words();
         let mut bitmap = [0; MAX_WORDS];
         bitmap.iter_mut().zip(words).for_each(|(stored, &word)| *stored = word);
-        Self {
-            source: packet.source.0,
-            source_port: packet.source_port,
-            version: ack.version,
-            cc_type: ack.cc_type,
-            special: ack.special,
-            path_id: ack.path_id,
-            hop_count: ack.hop_count,
-            block: ack.block,
-            ack_type: ack.ack_type,
-            reserved: ack.reserved,
-            num_ack: ack.num_ack,
-            num_ece: ack.num_ece,
-            psn: ack.psn,
-            destination_cid: ack.destination_cid,
-            timestamp: ack.timestamp,
-            timestamp_echo: ack.timestamp_echo,
-            timestamp_nic_rx: ack.timestamp_nic_rx,
-            psn_base: ack.psn_base,
-            bitmap,
-            words: u8::try_from(words.len()).expect("at most four words"),
-        }
+        let ends = u64::from(packet.source.0)
+            | u64::from(packet.source_port) << 32
+            | u64::from(ack.version.get()) << 48
+            | u64::from(ack.cc_type.get()) << 52
+            | u64::from(ack.hop_count.get()) << 56
+            | u64::from(ack.path_id.get()) << 60
+            | u64::from(ack.special) << 63;
+        let counts = u64::from(ack.num_ack.get())
+            | u64::from(ack.num_ece.get()) << 16
+            | u64::from(ack.block.get()) << 32
+            | u64::from(ack.reserved.get()) << 40
+            | u64::from(ack.ack_type.number().get()) << 48
+            | (words.len() as u64) << 56;
+        self.0.store([
+            ends,
+            counts,
+            word(ack.psn, ack.psn_base),
+            word(ack.destination_cid, ack.timestamp),
+            word(ack.timestamp_echo, ack.timestamp_nic_rx),
+            word(bitmap[0], bitmap[1]),
+            word(bitmap[2], bitmap[3]),
+            0,
+        ]);
     }
 
     /// Returns the packet.
     #[inline]
     pub(super) fn packet(&self) -> PacketSlot {
+        let [ends, counts, psns, destination, echoes, first, second, _] = self.0.load();
+        let (source, ends) = halves(ends);
+        let (num, kinds) = halves(counts);
+        let (psn, psn_base) = halves(psns);
+        let (destination_cid, timestamp) = halves(destination);
+        let (timestamp_echo, timestamp_nic_rx) = halves(echoes);
+        let (first, second) = (halves(first), halves(second));
+        let bitmap = [first.0, first.1, second.0, second.1];
         let header = AckHeader {
-            version: self.version,
-            cc_type: self.cc_type,
-            special: self.special,
-            path_id: self.path_id,
-            hop_count: self.hop_count,
-            block: self.block,
-            ack_type: self.ack_type,
-            psn: self.psn,
-            destination_cid: self.destination_cid,
-            timestamp: self.timestamp,
-            timestamp_echo: self.timestamp_echo,
-            timestamp_nic_rx: self.timestamp_nic_rx,
-            num_ack: self.num_ack,
-            num_ece: self.num_ece,
-            reserved: self.reserved,
-            psn_base: self.psn_base,
-            bitmap: Bitmap::from_words(&self.bitmap[..usize::from(self.words)]),
+            version: U4::truncate(ends >> 16),
+            cc_type: U4::truncate(ends >> 20),
+            hop_count: U4::truncate(ends >> 24),
+            path_id: U3::truncate(ends >> 28),
+            special: ends >> 31 != 0,
+            num_ack: U11::truncate(num),
+            num_ece: U11::truncate(num >> 16),
+            block: U5::truncate(kinds),
+            reserved: U6::truncate(kinds >> 8),
+            ack_type: AckType::from_number(U3::truncate(kinds >> 16)),
+            bitmap: Bitmap::from_words(&bitmap[..(kinds >> 24) as usize]),
+            psn,
+            psn_base,
+            destination_cid,
+            timestamp,
+            timestamp_echo,
+            timestamp_nic_rx,
         };
         PacketSlot {
-            source: NodeId(self.source),
-            source_port: self.source_port,
+            source: NodeId(source),
+            source_port: (ends & 0xffff) as u16,
             payload_len: 0,
             integrity: Integrity::Sound,
             packet: weft_wire::Packet::Ack(header),
@@ -107,20 +94,21 @@ impl ShortAck {
     }
 }
 
-impl Place for ShortAck {
+impl Place for AckPlace {
     #[inline]
-    fn clear(&mut self) {}
+    fn clear(&self) {}
 
     #[inline]
     fn numbers(&self) -> [u32; NUMBERS] {
-        let [first, second, third, fourth] = self.bitmap;
-        [self.source, self.psn, self.psn_base, first, second, third, fourth]
+        let [a, b, c, d] = std::array::from_fn(|index| halves(self.0.get(index)));
+        [a.0, a.1, b.0, b.1, c.0, c.1, d.0]
     }
 
     #[inline]
-    fn set_numbers(&mut self, numbers: [u32; NUMBERS]) {
-        let [source, psn, psn_base, bitmap @ ..] = numbers;
-        *self = Self { source, psn, psn_base, bitmap, ..*self };
+    fn set_numbers(&self, numbers: [u32; NUMBERS]) {
+        let [a, b, c, d, e, f, g] = numbers;
+        let words = [word(a, b), word(c, d), word(e, f), word(g, 0)];
+        words.into_iter().enumerate().for_each(|(index, word)| self.0.set(index, word));
     }
 }
 
@@ -158,11 +146,13 @@ mod tests {
                 packet: Packet::Ack(header),
                 ..PacketSlot::default()
             };
-            assert_eq!(ShortAck::fits(&packet, &header), words <= MAX_WORDS);
+            assert_eq!(AckPlace::fits(&packet, &header), words <= MAX_WORDS);
             if words > MAX_WORDS {
                 continue;
             }
-            let got = ShortAck::new(&packet, &header).packet();
+            let place = AckPlace::default();
+            place.set(&packet, &header);
+            let got = place.packet();
             assert_eq!((got.source, got.source_port), (packet.source, packet.source_port));
             assert_eq!((got.payload_len, got.integrity), (0, Integrity::Sound));
             assert_eq!(got.packet, packet.packet);

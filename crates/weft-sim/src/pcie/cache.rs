@@ -1,5 +1,6 @@
 //! A cache of translations: sets of a few entries, and a replacement policy.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{Rng, Seed};
 
@@ -15,7 +16,7 @@ weft_units::registry! {
 }
 
 /// Configuration of a cache.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheConfig {
     /// Number of entries in all.

@@ -1,6 +1,7 @@
 //! Configuration of the bus, each value with its source. Values without a public source are fitted to a figure of
 //! STELLAR's or assumed, and marked as such.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_rnic::Owner;
 use weft_units::{BitRate, ByteCount, Duration};
@@ -37,7 +38,7 @@ impl Target {
 }
 
 /// The bus between a NIC and memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PcieConfig {
     /// The component that translates.
@@ -73,7 +74,7 @@ pub struct PcieConfig {
 }
 
 /// Translation requests (PCIe Base Specification, chapter 10).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AtsConfig {
     /// Maximum number of outstanding requests.
@@ -83,7 +84,7 @@ pub struct AtsConfig {
 }
 
 /// Walks of the IOMMU through its page table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WalkConfig {
     /// Maximum number of concurrent walks.
@@ -93,7 +94,7 @@ pub struct WalkConfig {
 }
 
 /// The root complex.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RootComplexConfig {
     /// Rate between two devices through it, headers included.

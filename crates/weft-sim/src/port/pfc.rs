@@ -4,6 +4,7 @@
 //! A pause frame names the span of the pause; the switch refreshes the pause before it ends, and ends it early with a
 //! frame of span zero. So a pause outlives neither a switch nor a link that fails.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
 use weft_units::{BitRate, ByteCount, Duration};
@@ -17,7 +18,7 @@ use crate::time::{SimSpan, SimTime};
 pub const FRAME: u16 = 64;
 
 /// Configuration of priority flow control.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PfcConfig {
     /// `true` if switches pause their neighbours. Then no buffer refuses data.

@@ -4,6 +4,7 @@
 //! switches and htsim do. (ns-3's ConWeave fork marks on dequeue.) A discipline reads the queue as a time, so that its
 //! thresholds are converted once for each rate and never for each packet.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, ByteCount, Rng};
 
@@ -39,7 +40,7 @@ pub trait QueueDiscipline {
 }
 
 /// Configuration of a switch port's queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
     /// The discipline.

@@ -2,6 +2,7 @@
 //! payload; its headers go ahead of that queue and tell the receiver at once what is missing. Below that depth packets
 //! are marked as by [`ecn`](super::ecn).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Rng};
 
@@ -10,7 +11,7 @@ use crate::time::SimSpan;
 
 /// The cutting of packets. The defaults are those of Ultra Ethernet's public simulator (uet-htsim) for a bandwidth-delay
 /// product of 150 KB, and the share of the link that the specification suggests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrimConfig {
     /// Depth up to which packets stay whole, for a port of 100 Gb/s; for others in proportion. About a bandwidth-delay

@@ -15,7 +15,9 @@ pub use self::comparison::{Comparison, Errors};
 pub use self::controller::{ControllerReport, ControllerWindow};
 pub use self::overlay::OverlayReport;
 use crate::fast_forward::FastForwardReport;
-use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
+use crate::measure::{
+    Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport, ReorderingReport,
+};
 use crate::pcie::PcieReport;
 use crate::workload::Iteration;
 
@@ -42,6 +44,9 @@ pub struct Report {
     pub queues: BTreeMap<String, QueueReport>,
     /// Load of the leaves' ports.
     pub ports: PortReport,
+    /// The order of packets at their receivers, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reordering: Option<ReorderingReport>,
     /// Pauses, where priority flow control is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pfc: Option<PfcReport>,

@@ -8,7 +8,9 @@ use weft_units::Seed;
 
 use super::RunError;
 use crate::fabric::Loss;
-use crate::measure::{FlowReport, Goodput, IdealTimeParameters, PfcReport, PortReport};
+use crate::measure::{
+    FlowReport, Goodput, IdealTimeParameters, PfcReport, PortReport, QueueReport, ReorderingReport,
+};
 use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
 use crate::report::{
@@ -46,6 +48,10 @@ pub struct Outcome<'a> {
     pub network: NetworkReport,
     /// The load of its ports.
     pub ports: PortReport,
+    /// Its queues by kind of port, if they were sampled.
+    pub queues: BTreeMap<String, QueueReport>,
+    /// The order of packets at their receivers, if it was measured.
+    pub reordering: Option<ReorderingReport>,
 }
 
 impl Outcome<'_> {
@@ -75,8 +81,9 @@ impl Outcome<'_> {
             goodput: Goodput::new(&self.received, self.elapsed),
             workloads: workload_reports(scenario, &self, &parameters),
             network: self.network,
-            queues: BTreeMap::new(),
+            queues: self.queues,
             ports: self.ports,
+            reordering: self.reordering,
             pfc: None,
             pcie: None,
             overlay: None,
@@ -109,12 +116,13 @@ pub(super) fn report(
         received: network.hosts.iter().map(|host| host.received_bytes).collect(),
         network: network_report(network),
         ports: watch.map_or_else(PortReport::default, |watch| watch.report(fabric, ended_at)),
+        queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
+        reordering: network.reordering.as_ref().map(|watch| watch.report()),
     };
     let skipped = network.traffic.skipped;
     Ok(Report {
         simulated_us: (outcome.elapsed + skipped).as_micros_f64(),
         fast_forward: world.fast_forward_report(),
-        queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),
         overlay: overlay_report(network),

@@ -1,5 +1,6 @@
 //! The section `[controller]`: the route controller as shipped, in simulated time.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_route::{AlarmRules, ControllerConfig};
 use weft_units::Duration;
@@ -15,7 +16,7 @@ weft_units::registry! {
 }
 
 /// A route controller beside the simulated switches (`weft-route`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerSection {
     /// The reaction to congested links.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use weft_msg::Config;
+use weft_msg::{Config, Parameter};
 
 /// The parameters of every host's context ([`Config`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,33 @@ impl<'de> Deserialize<'de> for MessagesConfig {
             config.set(&name, &text).map_err(D::Error::custom)?;
         }
         Ok(Self(config))
+    }
+}
+
+impl JsonSchema for MessagesConfig {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MessagesConfig".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let property = |parameter: &Parameter| {
+            let Parameter { name, about, min, max, value, .. } = parameter;
+            let about = format!("{about} {min} to {max}.");
+            let schema = json_schema!({
+                "type": ["integer", "string"],
+                "description": about,
+                "default": value,
+            });
+            ((*name).to_owned(), schema.to_value())
+        };
+        let properties: serde_json::Map<_, _> =
+            Config::default().parameters().iter().map(property).collect();
+        json_schema!({
+            "type": "object",
+            "description": "The parameters of every host's context.",
+            "properties": properties,
+            "additionalProperties": false,
+        })
     }
 }
 

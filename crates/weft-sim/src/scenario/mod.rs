@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 use weft_topo::Topology;
@@ -46,7 +47,7 @@ pub use transport::{TransportSection, TransportSectionError};
 pub use variant::Variant;
 
 /// A scenario: all inputs of a run but its seed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// The scenario's name.
@@ -115,7 +116,7 @@ fn unnamed() -> String {
 }
 
 /// The hosts around the engines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
     /// `true` if connections are set up by packets. Otherwise the ends learn of each other over another channel, as
@@ -149,7 +150,7 @@ impl Default for HostConfig {
 }
 
 /// The run's length, and the control plane's behaviour.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     /// The time limit: the run ends here even if workloads have not finished.
@@ -179,7 +180,7 @@ impl Default for RunConfig {
 }
 
 /// The measurements in the report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeasureConfig {
     /// The sampling interval of queues; zero never samples.
@@ -193,6 +194,8 @@ pub struct MeasureConfig {
     pub size_bins: Vec<ByteCount>,
     /// `true` if every flow is listed.
     pub flows: bool,
+    /// `true` if the report has the packets' order at their receivers. Such a run takes one thread.
+    pub reordering: bool,
     /// The ideal time, which divides a flow's time to give its slowdown.
     pub ideal: IdealTime,
 }
@@ -205,6 +208,7 @@ impl Default for MeasureConfig {
             warm_up: Duration::ZERO,
             size_bins: REFERENCE_BINS.map(ByteCount).to_vec(),
             flows: false,
+            reordering: false,
             ideal: IdealTime::Exact,
         }
     }

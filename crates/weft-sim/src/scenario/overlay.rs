@@ -1,5 +1,6 @@
 //! The section `[overlay]`: hosts whose channels are flows between tenants' vNICs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::Topology;
 use weft_transport::TransportConfig;
@@ -11,7 +12,7 @@ use crate::fault;
 use crate::overlay::{self, Limits};
 
 /// The virtual switch (`weft-vpc`) and the tenants of every host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlaySection {
     /// Number of tenants' networks.

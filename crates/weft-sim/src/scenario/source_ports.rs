@@ -1,9 +1,10 @@
 //! The key `source_ports` of the section `[host]`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The source ports of connections, which select their paths where switches hash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourcePorts {
     /// Each connection draws its own.

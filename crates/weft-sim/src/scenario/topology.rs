@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
@@ -11,7 +12,7 @@ use weft_topo::build::{TopologyConfig, TopologyKind};
 use super::ScenarioError;
 
 /// The source of the network.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TopologySource {
     /// A shape with its parameters.
@@ -21,7 +22,7 @@ pub enum TopologySource {
 }
 
 /// A topology file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FromFile {
     kind: FileKind,
@@ -30,7 +31,7 @@ pub struct FromFile {
 }
 
 /// The value of `kind` that selects a file.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 enum FileKind {
     #[serde(rename = "file")]
     File,

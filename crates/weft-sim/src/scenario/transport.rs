@@ -1,5 +1,6 @@
 //! The transport of a scenario: a profile, its overrides, and the defaults that follow from the network.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use weft_topo::{NodeId, Topology};
@@ -11,13 +12,15 @@ use crate::world::base_round_trip;
 
 /// A profile and its overrides: any key of [`TransportConfig`]. Without `line_rate` and `base_rtt`, they are those of
 /// the network.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct TransportSection {
     /// The profile.
     pub profile: Profile,
     /// The settings that differ from the profile.
     #[serde(flatten)]
+    #[schemars(with = "TransportConfig")]
     pub overrides: Table,
 }
 

@@ -6,6 +6,7 @@
 //! keeps the inputs of a switch from all taking the same one. `least-queued` is the limit of fine
 //! grades without chance.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{ByteCount, Rng, Seed};
@@ -13,7 +14,7 @@ use weft_units::{ByteCount, Rng, Seed};
 use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// The grades of queue length that ports are compared by.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Bytes of queue that one grade spans.

@@ -6,6 +6,7 @@
 //! the bound would refuse a packet. A port holds no more than its switch, so while the buffer is far from full the
 //! bound suffices for the port too. Admission is exact, and usually costs one comparison.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
 use weft_units::ByteCount;
@@ -14,7 +15,7 @@ use crate::link::{Link, LinkClass};
 use crate::time::SimTime;
 
 /// The shared buffer of every switch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BufferConfig {
     /// Bytes each switch has.

@@ -6,6 +6,7 @@
 //! (`port.kind = "priority"`), and otherwise all unsent bytes, including the rest of that packet. In its paper a
 //! switch has several forwarding engines with a memory each; here it has one.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{Rng, Seed};
@@ -13,7 +14,7 @@ use weft_units::{Rng, Seed};
 use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// DRILL's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Number of random links compared for each packet: `d`.
@@ -25,7 +26,7 @@ pub struct Config {
 }
 
 /// The key by which a switch remembers its best links.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Remember {
     /// One memory for all packets: the paper's switch.

@@ -4,6 +4,7 @@
 //! Packets on slow paths have larger gaps, so flows leave those more often than fast ones; there is no other
 //! balancing.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{Duration, Rng, Seed};
@@ -13,7 +14,7 @@ use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 use crate::time::SimSpan;
 
 /// LetFlow's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Idle time that ends a flowlet.

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm};
 use weft_topo::{LinkId, NodeId, NodeName, Routes, Topology};
@@ -187,7 +188,7 @@ pub trait Forward {
 }
 
 /// Configuration of the choice among equal-cost links.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForwardingConfig {
     /// The model.

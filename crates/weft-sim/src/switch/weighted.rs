@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
@@ -13,7 +14,7 @@ use weft_units::Seed;
 use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// The weights.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Weights of a switch's uplinks in port order, repeated if there are more uplinks. If empty, the weights are the

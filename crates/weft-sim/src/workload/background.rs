@@ -3,6 +3,7 @@
 //! Each host sends messages to one partner. `load` paces them to that share of the host's port rate; at 1 or more, the
 //! next message follows as soon as the previous one is acknowledged.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{BitRate, ByteCount, Duration, Rng};
@@ -16,7 +17,7 @@ use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `background` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The hosts that send and receive.

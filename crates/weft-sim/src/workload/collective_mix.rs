@@ -1,6 +1,7 @@
 //! A mix of collectives, as from jobs that share a fabric: each group of hosts runs one collective after another, of
 //! random kind and size, at random times.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_plan::collective::Collective;
 use weft_units::{ByteCount, Duration, Rng};
@@ -14,7 +15,7 @@ use crate::traffic::Notice;
 use crate::world::Session;
 
 /// The settings of the `collective-mix` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The hosts that take part.
@@ -38,7 +39,7 @@ pub struct Config {
 }
 
 /// The relative frequency of each operation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Mix {
     /// The weight of all-reduce, as in data-parallel training.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::Seed;
@@ -25,7 +26,7 @@ pub struct Flow {
 }
 
 /// The flows that share a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connections {
     /// No sharing: each flow has its own connection, which is closed when the flow has finished.

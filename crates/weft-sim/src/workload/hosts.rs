@@ -124,6 +124,11 @@ impl<'de> Deserialize<'de> for HostSet {
     }
 }
 
+weft_units::text_schema! {
+    HostSet: "HostSet", "Hosts: `all`, or numbers and ranges such as `0..8, 12, 16..32/2`",
+        r"^ *(all|[0-9]+(\.\.[0-9]+(/[0-9]+)?)?( *, *[0-9]+(\.\.[0-9]+(/[0-9]+)?)?)*) *$";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

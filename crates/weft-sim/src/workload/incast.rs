@@ -1,5 +1,6 @@
 //! An incast: many hosts send to one host at the same time.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
@@ -12,7 +13,7 @@ use super::{
 use crate::time::{SimSpan, SimTime};
 
 /// The settings of the `incast` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The host that receives.

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::Seed;
@@ -228,7 +229,7 @@ macro_rules! workloads {
         }
 
         /// A workload with its settings; in a file, `kind` names it.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind")]
         #[non_exhaustive]
         pub enum WorkloadConfig {

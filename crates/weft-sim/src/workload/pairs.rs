@@ -1,6 +1,7 @@
 //! Several connections between chosen hosts, each with one flow (STELLAR, section 7.2: two NICs and 16 connections;
 //! figure 12).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
@@ -11,7 +12,7 @@ use super::{
 use crate::time::{SimSpan, SimTime};
 
 /// The settings of the `pairs` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The source and destination of each pair.

@@ -1,6 +1,7 @@
 //! A flow from each host to another; each host receives one. This traffic loads a fabric's load balancing most and its
 //! receivers least (STELLAR, section 7.2; figure 9).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
@@ -8,7 +9,7 @@ use super::{Flows, HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, m
 use crate::time::{SimSpan, SimTime};
 
 /// The settings of the `permutation` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The hosts that take part.

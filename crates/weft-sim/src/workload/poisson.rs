@@ -7,6 +7,7 @@
 //! same definition. ConWeave's scripts then name the load by the leaves' uplinks: on a fabric oversubscribed 2:1,
 //! their 50 % is 25 % of the host links; `load_of = "uplinks"` selects this.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
 use weft_units::{Duration, Rng};
@@ -16,7 +17,7 @@ use super::{Connections, Flow, Flows, HostSet, Setting, Workload, WorkloadBuilde
 use crate::time::SimTime;
 
 /// The settings of the `poisson` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The hosts that send and receive.
@@ -51,7 +52,7 @@ impl Default for Config {
 }
 
 /// The links that a load is a share of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadOf {
     /// The links of each host.

@@ -8,6 +8,7 @@
 //! port is not idle for a round of latency after every step. With several queue pairs between two ranks slices are
 //! dealt to them in turn, as NCCL deals messages, so that each is a flow with a path of its own.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
@@ -21,7 +22,7 @@ use crate::world::Session;
 const MAX_RINGS: u32 = 1 << 12;
 
 /// The settings of the `ring-all-reduce` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The ranks.
@@ -65,7 +66,7 @@ impl Default for Config {
 }
 
 /// The order of servers around a ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingOrder {
     /// The order of the list.

@@ -5,6 +5,7 @@
 //! all-reduce is a reduce-scatter, then an all-gather (Patarasuk and Yuan 2009). A part may be sent in chunks, each
 //! forwarded as it arrives. Reduction itself takes no time here.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_plan::collective::Collective;
 use weft_topo::NodeId;
@@ -23,11 +24,16 @@ const NAMES: [(Collective, &str); 3] = [
 
 /// Reads and writes a collective of [`NAMES`] by its name in files.
 pub(super) mod named {
+    use schemars::{Schema, SchemaGenerator, json_schema};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
     use weft_units::UnknownName;
 
     use super::{Collective, NAMES};
+
+    pub(in super::super) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": NAMES.map(|(_, name)| name) })
+    }
 
     pub(in super::super) fn serialize<S: Serializer>(
         collective: &Collective,
@@ -59,7 +65,7 @@ pub(super) const fn steps(collective: Collective, ranks: usize) -> u64 {
 }
 
 /// The hosts that form a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grouping {
     /// Consecutive hosts of the list: the same leaf, if it is large enough.

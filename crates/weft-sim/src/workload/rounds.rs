@@ -3,6 +3,7 @@
 //!
 //! Every flow has a connection of its own, which begins on a path of its own.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
@@ -16,7 +17,7 @@ use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `rounds` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The source and destination of each pair.

@@ -4,6 +4,7 @@
 //! before all have finished the previous one. A collective begins when the previous one is complete at all hosts. The
 //! default is an all-reduce of 64 MB over all hosts, a bucket of gradients.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_plan::collective;
 use weft_units::{ByteCount, Duration};
@@ -15,7 +16,7 @@ use crate::traffic::Notice;
 use crate::world::Session;
 
 /// The settings of the `training` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The ranks.
@@ -32,11 +33,12 @@ pub struct Config {
 }
 
 /// One collective of each round, among all groups at once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collective {
     /// The operation.
     #[serde(with = "rings::named")]
+    #[schemars(schema_with = "rings::named::schema")]
     pub operation: collective::Collective,
     /// The bytes that are reduced or gathered, summed over all ranks' parts.
     pub size: ByteCount,

@@ -1,6 +1,7 @@
 //! RDMA WRITEs as in bandwidth tests (perftest's `ib_write_bw`; STELLAR, figures 8 and 14): each connection carries
 //! messages of one size, one after another, with a fixed number in flight.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::ByteCount;
 
@@ -11,7 +12,7 @@ use super::{
 use crate::time::SimTime;
 
 /// The settings of the `writes` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The source and destination of each pair.

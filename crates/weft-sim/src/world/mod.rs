@@ -20,7 +20,7 @@ use crate::fabric::{Fabric, FabricConfig};
 use crate::fault::Action;
 use crate::hooks::Cancel;
 use crate::host::{Hosts, new_host};
-use crate::measure::{PortWatch, QueueWatch};
+use crate::measure::{PortWatch, QueueWatch, ReorderingWatch};
 use crate::scenario::{MeasureConfig, SourcePorts};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
@@ -71,6 +71,8 @@ pub struct Network {
     pub contradictions: Vec<Contradiction>,
     /// The observer of placements, if any.
     pub observer: Option<Box<dyn Observer>>,
+    /// The order of packets at their receivers, if it is measured.
+    pub reordering: Option<Box<ReorderingWatch>>,
     /// Every engine's events in order, if they are recorded.
     pub record: Option<Vec<(NodeId, EngineEvent)>>,
     /// The packets of hosts, if they are captured.
@@ -164,6 +166,7 @@ impl World {
             traffic: Traffic::default(),
             contradictions: Vec::new(),
             observer: None,
+            reordering: None,
             record: None,
             capture: None,
             events_handled: 0,
@@ -210,8 +213,9 @@ impl World {
         &self.workloads
     }
 
-    /// Measures queues and ports during the run, from `config.from` on.
+    /// Measures queues and ports during the run, from `config.from` on, and the order of packets if `config` requests it.
     pub fn watch(&mut self, config: &MeasureConfig) {
+        self.network.reordering = config.reordering.then(Box::default);
         let start = SimTime::EPOCH + config.from.into();
         self.network.global_events.add(start, Item::Sample);
         if config.sample_every > Duration::ZERO {
@@ -240,7 +244,7 @@ impl World {
         let (fabric, now) = (&self.network.fabric, self.network.now);
         self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
         if let Some((interval, watch)) = &mut self.queues {
-            watch.sample(fabric, now);
+            watch.sample(|link| fabric.queued_bytes(link, now), now);
             self.network.global_events.add(now + *interval, Item::Sample);
         }
     }

@@ -81,6 +81,9 @@ impl Network {
             if let Some(observer) = &mut self.observer {
                 observer.on_place(hop.node(), placement);
             }
+            if let Some(reordering) = &mut self.reordering {
+                reordering.on_place(hop.node(), placement);
+            }
             if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
                 self.place_later(hop.node(), placement);
             } else {

@@ -86,6 +86,9 @@ impl Network {
             observer.on_place(node, placement);
             observer.on_payload_read(node, placement, is_genuine);
         }
+        if let Some(reordering) = &mut self.reordering {
+            reordering.on_place(node, placement);
+        }
         if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
             return self.place_later(node, placement);
         }

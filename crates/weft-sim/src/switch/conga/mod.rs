@@ -5,6 +5,7 @@
 //! of the other direction ([`tables`]). A new flowlet takes the uplink with the smallest maximum of its own estimate
 //! and the other leaf's feedback. Other switches, if they have a choice, hash.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{Duration, Rng, Seed};
@@ -25,7 +26,7 @@ mod tag;
 pub(super) use tag::Tag;
 
 /// CONGA's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Idle time that ends a flowlet.

@@ -9,6 +9,7 @@
 //!
 //! Leaves choose the uplink; other switches, if they have a choice, hash.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{Duration, Seed};
@@ -28,7 +29,7 @@ mod tag;
 pub(super) use tag::Tag;
 
 /// ConWeave's parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Time that a reply may exceed the idle network's round trip before the flow moves.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_plan::collective::{
     Collective, Schedule, Selection, Step, all_reduce_double_tree, all_reduce_ring,
@@ -12,7 +13,7 @@ use crate::graph::{Graph, Operation};
 use crate::time::SimTime;
 
 /// The algorithm of long all-reduces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AllReduce {
     /// A ring: the fewest bytes, 2(N-1) steps.

@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
@@ -29,7 +30,7 @@ use job::Job;
 use ranks::Ranks;
 
 /// The settings of the `graph` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file, relative to the scenario's folder; of a Chakra trace, any rank's.

@@ -1,7 +1,5 @@
 //! The channels between ranks that exchange data.
 
-use weft_plan::collective::Step;
-
 use super::exchange::{Exchange, Peers};
 use super::job::{Job, small};
 use super::op::{LANES, Op};
@@ -48,13 +46,10 @@ impl Job {
         let mut peers = Vec::new();
         for phase in &exchange.phases {
             match &phase.with {
-                Peers::Group(groups, schedule) => {
+                Peers::Group(groups, moves) => {
                     let (group, place) = self.plan.groups[*groups].of(rank);
-                    let sends = schedule.steps[place].iter().filter_map(|step| match step {
-                        Step::Send { to, .. } => Some((group[*to], small(*groups))),
-                        _ => None,
-                    });
-                    peers.extend(sends);
+                    let to = moves.destinations(place).iter();
+                    peers.extend(to.map(|&(to, _)| (group[to], small(*groups))));
                 }
                 Peers::Send { forward } => peers.push(self.neighbour(rank, *forward)),
                 Peers::Receive { .. } => {}

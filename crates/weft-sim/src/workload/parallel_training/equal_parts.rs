@@ -3,8 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use weft_plan::collective::{Schedule, Step};
-
 use super::exchange::{Parallelism, Peers};
 use super::job::Job;
 use super::op::{LANES, Op};
@@ -53,7 +51,7 @@ impl Job {
         let phases = of_tensor.flat_map(|exchange| &exchange.phases);
         self.config.server.gpus().is_multiple_of(self.plan.grid.tensor)
             && phases.into_iter().all(|phase| match &phase.with {
-                Peers::Group(_, schedule) => is_rotational(schedule),
+                Peers::Group(_, moves) => moves.is_rotational(),
                 _ => false,
             })
     }
@@ -94,36 +92,4 @@ fn exchanges_of(lanes: &[Vec<Op>; LANES]) -> BTreeSet<usize> {
         _ => None,
     });
     exchanges.collect()
-}
-
-/// Returns `true` if every place has the steps of the first one, with peers as many places further.
-fn is_rotational(schedule: &Schedule) -> bool {
-    let places = schedule.steps.len();
-    let seen_from = |place: usize, step: &Step| {
-        let distance = |peer: usize| (peer + places - place) % places;
-        match *step {
-            Step::Send { to, .. } => (0, distance(to)),
-            Step::Receive { from, .. } | Step::Reduce { from, .. } => (1, distance(from)),
-            Step::Copy { .. } => (2, 0),
-        }
-    };
-    let first: Vec<_> = schedule.steps[0].iter().map(|step| seen_from(0, step)).collect();
-    schedule.steps.iter().enumerate().all(|(place, steps)| {
-        steps.iter().map(|step| seen_from(place, step)).eq(first.iter().copied())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use weft_plan::collective::{all_gather_ring, all_reduce_ring, broadcast_chain};
-
-    use super::*;
-
-    #[test]
-    fn a_ring_looks_the_same_from_every_place_and_a_broadcast_does_not() {
-        let order: Vec<usize> = (0..5).collect();
-        assert!(is_rotational(&all_gather_ring(&order)));
-        assert!(is_rotational(&all_reduce_ring(&order)));
-        assert!(!is_rotational(&broadcast_chain(&order, 2)));
-    }
 }

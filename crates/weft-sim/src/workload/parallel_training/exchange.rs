@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use weft_plan::collective::{Collective, Schedule, Selection, Step, all_reduce_ring};
+use weft_plan::collective::{Collective, Selection, all_reduce_ring};
 
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
+use super::moves::Moves;
 use crate::workload::WorkloadError;
 
 /// Maximum number of ranks of a group: a schedule has a step for every pair of ranks.
@@ -14,6 +15,16 @@ const MAX_MEMBERS: usize = 2048;
 
 /// Minimum number of rounds of a ring in which their pace is found: the measured ones, and as many to drain.
 const MIN_ROUNDS: usize = 6;
+
+/// Number of rounds of a ring for each one in the shortest unit of measurement, and the maximum number in that. Single
+/// rounds of a long ring vary by several per cent without a trend; units of several vary less, and a long ring has enough
+/// of them.
+const ROUNDS_PER_MEASURED: usize = 32;
+const MAX_MEASURED: usize = 4;
+
+/// Minimum number of rounds of a ring for each one in a longer unit of measurement, so that the units that are compared
+/// are at most a quarter of the ring.
+const ROUNDS_PER_LONGEST: usize = 16;
 
 /// The kind of parallelism an exchange belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +48,6 @@ pub(super) struct Phase {
     pub with: Peers,
     /// The bytes of a rank's whole buffer, which is cut into messages.
     pub bytes: u64,
-    /// The first step of the ring's rounds, if it is a ring.
-    pub rounds_from: Option<usize>,
 }
 
 impl Exchange {
@@ -52,17 +61,28 @@ impl Exchange {
 impl Phase {
     /// Returns the steps that are rounds of a ring.
     pub(super) fn rounds(&self) -> Option<Range<usize>> {
-        let Peers::Group(_, schedule) = &self.with else { return None };
-        let end = schedule.steps.first()?.len();
-        self.rounds_from.map(|start| start..end)
+        match &self.with {
+            Peers::Group(_, moves) => moves.rounds(),
+            Peers::Send { .. } | Peers::Receive { .. } => None,
+        }
+    }
+
+    /// Returns the numbers of rounds that are measured as one unit: the shortest unit, and longer ones, each twice as long
+    /// as the one before, which vary less.
+    pub(super) fn units_measured(&self) -> impl Iterator<Item = u64> {
+        let rounds = self.rounds().map_or(0, |steps| steps.len() / 2);
+        let shortest = (rounds / ROUNDS_PER_MEASURED).clamp(1, MAX_MEASURED);
+        let longer =
+            move |unit: &usize| Some(2 * unit).filter(|it| it * ROUNDS_PER_LONGEST <= rounds);
+        std::iter::successors(Some(shortest), longer).map(|unit| unit as u64)
     }
 }
 
 /// The peers of a phase.
 #[derive(Debug)]
 pub(super) enum Peers {
-    /// A group, by its index in the plan's groups, with the planner's schedule.
-    Group(usize, Arc<Schedule>),
+    /// A group, by its index in the plan's groups, with the moves of the planner's schedule.
+    Group(usize, Arc<Moves>),
     /// Sends to the next stage, or back to the previous one.
     Send { forward: bool },
     /// Receives from the previous stage, or back from the next one.
@@ -92,12 +112,12 @@ pub(super) struct Exchanges {
     pub parameters: [Option<usize>; 2],
 }
 
-/// Collects groups and exchanges, and one schedule for all groups of a size.
+/// Collects groups and exchanges, and the moves of all groups of a size.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     pub groups: Vec<Groups>,
     pub exchanges: Vec<Exchange>,
-    schedules: Vec<(Collective, usize, Arc<Schedule>)>,
+    moves: Vec<(Collective, usize, Arc<Moves>)>,
 }
 
 impl Planner {
@@ -159,12 +179,7 @@ impl Planner {
             Peers::Receive { forward: false },
         ];
         // The receiver also waits for an empty result.
-        let add = |with| {
-            self.add(
-                Parallelism::Pipeline,
-                vec![Phase { with, bytes: bytes.max(1), rounds_from: None }],
-            )
-        };
+        let add = |with| self.add(Parallelism::Pipeline, vec![Phase { with, bytes: bytes.max(1) }]);
         (grid.pipeline > 1).then(|| directions.map(add))
     }
 
@@ -216,7 +231,7 @@ impl Planner {
         Ok(Some(self.add(kind, phases)))
     }
 
-    /// Returns one phase of a collective, whose schedule is shared by all groups of its size.
+    /// Returns one phase of a collective, whose moves are shared by all groups of its size.
     fn phase(
         &mut self,
         groups: usize,
@@ -229,19 +244,19 @@ impl Planner {
             return Err(WorkloadError::OutOfRange { key: "a group", got, expected });
         }
         let known =
-            self.schedules.iter().find(|(other, size, _)| (*other, *size) == (collective, ranks));
-        let schedule = match known {
-            Some((_, _, schedule)) => Arc::clone(schedule),
+            self.moves.iter().find(|(other, size, _)| (*other, *size) == (collective, ranks));
+        let moves = match known {
+            Some((_, _, moves)) => Arc::clone(moves),
             None => {
                 let order: Vec<usize> = (0..ranks).collect();
                 let selection = Selection { order: &order, root: 0, small: false };
-                let schedule = Arc::new(collective.schedule(selection, all_reduce_ring));
-                self.schedules.push((collective, ranks, Arc::clone(&schedule)));
-                schedule
+                let moves = Moves::new(&collective.schedule(selection, all_reduce_ring));
+                let moves = Arc::new(moves);
+                self.moves.push((collective, ranks, Arc::clone(&moves)));
+                moves
             }
         };
-        let rounds_from = rounds_from(&schedule);
-        Ok(Phase { with: Peers::Group(groups, schedule), bytes, rounds_from })
+        Ok(Phase { with: Peers::Group(groups, moves), bytes })
     }
 }
 
@@ -255,35 +270,21 @@ fn scaled(bytes: u64, factor: f64) -> u64 {
     (bytes as f64 * factor).ceil() as u64
 }
 
-/// Returns the first step from which on each step has the peer of the one before the last: a ring's rounds. `None` if
-/// there is no round.
-fn rounds_from(schedule: &Schedule) -> Option<usize> {
-    let peer = |step: &Step| match *step {
-        Step::Send { to, .. } => Some((true, to)),
-        Step::Receive { from, .. } | Step::Reduce { from, .. } => Some((false, from)),
-        Step::Copy { .. } => None,
-    };
-    let first = |steps: &Vec<Step>| {
-        let repeats = |step: usize| {
-            peer(&steps[step]).is_some() && peer(&steps[step]) == peer(&steps[step + 2])
-        };
-        let rounds = steps.len().checked_sub(2)?;
-        let from = (0..rounds).rev().take_while(|&step| repeats(step)).last()?;
-        Some(from)
-    };
-    schedule.steps.iter().map(first).try_fold(0, |latest, first| Some(latest.max(first?)))
-}
-
 #[cfg(test)]
 mod tests {
-    use weft_plan::collective::{all_gather_ring, all_to_all};
+    use weft_plan::collective::all_gather_ring;
 
     use super::*;
 
     #[test]
-    fn a_ring_has_rounds_and_an_all_to_all_has_none() {
-        let order: Vec<usize> = (0..6).collect();
-        assert_eq!(rounds_from(&all_gather_ring(&order)), Some(0));
-        assert_eq!(rounds_from(&all_to_all(6)), None);
+    fn the_longer_a_ring_the_more_of_its_rounds_are_measured_as_one() {
+        let measured = |ranks: usize| {
+            let ring = all_gather_ring(&(0..ranks).collect::<Vec<_>>());
+            let phase = Phase { with: Peers::Group(0, Arc::new(Moves::new(&ring))), bytes: 1 };
+            phase.units_measured().collect::<Vec<_>>()
+        };
+        assert_eq!([2, 16].map(measured), [[1], [1]]);
+        assert_eq!([64, 65, 128].map(measured), [[1, 2], [2, 4], [3, 6]]);
+        assert_eq!(measured(2048), [4, 8, 16, 32, 64]);
     }
 }

@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use weft_plan::collective::Step;
-
 use super::Config;
 use super::exchange::{Parallelism, Peers, Phase};
-use super::local_events::LocalEvents;
+use super::moves::Move;
 use super::op::{LANES, Op};
 use super::program::Plan;
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
 use super::representatives::Representatives;
+use super::timeline::Timeline;
 use super::track::{Skipping, Tally, track_of};
 use crate::fast_forward::{Advance, Criterion, Cycle, EqualParts, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
@@ -23,6 +22,8 @@ use crate::world::Session;
 
 /// The bit of a wake's token that marks a message from a GPU of the same server.
 pub(super) const MESSAGE: u64 = 1 << 63;
+/// The bit that marks the time of a record; the rank is below.
+pub(super) const RECORD: u64 = 1 << 62;
 /// The token with which an iteration begins.
 const BEGIN: u64 = u64::MAX;
 
@@ -43,8 +44,10 @@ pub(super) struct Job {
     pub(super) bytes: u64,
     /// The paces of the lanes, and the time spent in them.
     pub(super) skipping: Skipping,
-    /// The coming events of the first lane, if it uses no network and the run may skip time.
-    pub(super) local: Option<LocalEvents>,
+    /// `true` if the run may skip time, and the first lane is executed at the start of each iteration.
+    is_first_apart: bool,
+    /// The times of the first lane in this iteration, if it is executed at the start.
+    pub(super) timeline: Option<Timeline>,
     /// The ranks that are simulated, for all.
     pub(super) representatives: Representatives,
     /// The reason why all ranks are simulated, if they are.
@@ -82,7 +85,8 @@ impl Job {
             plan,
             ranks,
             channels: BTreeMap::new(),
-            local: None,
+            is_first_apart: false,
+            timeline: None,
             min_latency: SimSpan::ZERO,
             began: SimTime::EPOCH,
             latest: SimTime::EPOCH,
@@ -105,6 +109,9 @@ impl Job {
         self.bytes = 0;
         self.skipping.begin(session.now());
         self.ranks.iter_mut().for_each(Rank::begin);
+        if self.is_first_apart {
+            self.execute_first_lane(session);
+        }
         self.representatives.ranks().for_each(|rank| self.advance(rank, session));
     }
 
@@ -137,7 +144,6 @@ impl Job {
                 if state.lanes[lane].since.is_none() {
                     let end = session.now() + span;
                     state.lanes[lane].since = Some(session.now());
-                    self.local.iter_mut().for_each(|local| local.add(end, rank.into()));
                     session.wake_at(state.host, end, rank.into());
                 }
                 false
@@ -145,9 +151,14 @@ impl Job {
             Op::Exchange(exchange) => self.exchange(rank, lane, exchange, session),
             Op::Record(number) => {
                 state.records[number] = true;
+                let place = rank % self.plan.grid.tensor;
+                self.timeline.iter_mut().for_each(|times| times.set(place, number, session.now()));
                 true
             }
-            Op::Await(number) => state.records[number],
+            Op::Await(number) => match self.time_of_record(rank, number) {
+                Some(at) => self.await_record(rank, lane, at, session),
+                None => self.ranks[rank as usize].records[number],
+            },
         };
         if is_over {
             self.pass(rank, lane, session);
@@ -257,21 +268,19 @@ impl Job {
     ) -> Option<Action> {
         let (lane, slice) = (small(lane), small(slice));
         match &phase.with {
-            Peers::Group(groups, schedule) => {
+            Peers::Group(groups, moves) => {
                 let (group, place) = self.plan.groups[*groups].of(rank);
                 let inlet = |from: usize| {
                     let from = u16::try_from(from).expect("checked when it was built");
                     Inlet { lane, groups: small(*groups), from, slice }
                 };
                 let bytes = self.message(phase.bytes, group.len());
-                Some(match *schedule.steps[place].get(step)? {
-                    Step::Send { to, .. } => {
-                        Action::Send { to: group[to], inlet: inlet(place), bytes }
+                Some(match moves.get(place, step)? {
+                    Move::Send(to) => {
+                        Action::Send { to: group[usize::from(to)], inlet: inlet(place), bytes }
                     }
-                    Step::Receive { from, .. } | Step::Reduce { from, .. } => {
-                        Action::Receive(inlet(from))
-                    }
-                    Step::Copy { .. } => Action::Skip,
+                    Move::Receive(from) => Action::Receive(inlet(from.into())),
+                    Move::Copy => Action::Skip,
                 })
             }
             Peers::Send { forward } => (step == 0).then(|| {
@@ -332,7 +341,6 @@ impl Job {
         }
         let (to, inlet) = self.representatives.receiver(rank, to, inlet);
         let token = MESSAGE | inlet.to_tag(to);
-        self.local.iter_mut().filter(|_| inlet.lane == 0).for_each(|local| local.add(at, token));
         session.wake_at(self.ranks[to as usize].host, at, token);
     }
 
@@ -410,16 +418,18 @@ impl Workload for Job {
         let is_local = self.channels.keys().all(|&(_, _, lane, _)| lane > 0);
         self.skipping =
             Skipping::new(&self.plan, self.representatives, self.config.slices, is_local);
-        self.local = (skips && is_local).then(LocalEvents::default);
+        self.is_first_apart = skips && self.is_first_lane_apart();
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), BEGIN);
     }
 
     fn on_notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match *notice {
             Notice::Woken { token: BEGIN } => self.begin(session),
-            Notice::Woken { token } if !self.is_due(token, session.now()) => {}
             Notice::Woken { token } if token & MESSAGE != 0 => {
                 self.received(token & !MESSAGE, session);
+            }
+            Notice::Woken { token } if token & RECORD != 0 => {
+                self.advance(u32::try_from(token & !RECORD).expect("a rank"), session);
             }
             Notice::Woken { token } => {
                 self.computed(u32::try_from(token).expect("a rank"), session);
@@ -472,8 +482,8 @@ impl Workload for Job {
             self.skip_iterations(units, span)
         } else {
             let bytes = self.skip_in_lanes(parts, span, session.now());
-            if parts[0].is_none() {
-                self.catch_up(session);
+            if self.timeline.is_some() {
+                self.await_again(session);
             }
             bytes
         };

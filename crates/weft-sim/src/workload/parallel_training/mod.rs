@@ -12,6 +12,7 @@
 //! fewer layers (each larger, with the same sum) keep messages large. Fewer micro-batches also mean a larger bubble of
 //! the pipeline, which is not counted as communication.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
@@ -20,11 +21,11 @@ use super::{HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, at_least
 mod channels;
 mod equal_parts;
 mod exchange;
+mod first_lane;
 mod grid;
 mod job;
-mod local;
-mod local_events;
 mod model;
+mod moves;
 mod op;
 mod placement;
 mod program;
@@ -32,6 +33,7 @@ mod rank;
 mod repeats;
 mod representatives;
 mod skipping;
+mod timeline;
 mod track;
 
 use grid::Grid;
@@ -42,7 +44,7 @@ use program::Plan;
 use rank::Rank;
 
 /// The settings of the `parallel-training` workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The NICs of the servers it runs on.

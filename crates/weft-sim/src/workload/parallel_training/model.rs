@@ -19,6 +19,7 @@
 //! (Megatron-LM); stages send the same bytes to the next. Gradients have 32 bits, and parameters, gathered after the
 //! step, 16: 6,422,958,080 and 3,211,479,040 bytes in AICB's trace of GPT-13B.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
@@ -50,7 +51,7 @@ weft_units::registry! {
 
 /// The work of one GPU of a job in an iteration. Sizes are those of whole operations, as nccl-tests counts them,
 /// summed over an iteration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
     /// The time it computes: one third in the forward pass, two thirds in the backward pass.

@@ -1,5 +1,6 @@
 //! The placement of ranks on the GPUs of servers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_plan::Cluster;
 use weft_plan::cluster::{Network, Server};
@@ -11,7 +12,7 @@ use weft_units::{BitRate, Duration, Seed};
 use super::super::{WorkloadError, at_least_one};
 
 /// The order in which servers get their ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// The planner's order: servers of a block are consecutive, and blocks of a pod.
@@ -24,7 +25,7 @@ pub enum Placement {
 }
 
 /// A server's devices, and the links between its GPUs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// Number of consecutive hosts, each one NIC, of a server.

@@ -4,8 +4,6 @@
 //! operations, or by steps around a ring. Messages in flight name lanes, groups and senders, not operations or steps, so
 //! they stay valid, and so do timers.
 
-use weft_plan::collective::Step;
-
 use super::exchange::{Peers, Phase};
 use super::job::Job;
 use super::op::{LANES, Op};
@@ -14,9 +12,6 @@ use super::track::{Members, track_of};
 use crate::fast_forward::{Advance, Criterion, Cycle, Grain, Refusal};
 use crate::time::{SimSpan, SimTime};
 use crate::world::Session;
-
-/// Number of operations that a lane can execute before it may have to wait for the first lane, if that is far ahead.
-const FAR_AHEAD: usize = 4;
 
 impl Job {
     /// Counts an operation that a rank has passed.
@@ -45,7 +40,8 @@ impl Job {
         session: &mut Session<'_>,
     ) {
         let track = &mut self.skipping.tracks[track_of(rank, lane, self.representatives)];
-        if track.count_receive(phase, session.now()) {
+        let units = self.plan.exchanges[phase.0].phases[phase.1].units_measured();
+        if track.count_receive(phase, units, session.now()) {
             session.consider_skip();
         }
     }
@@ -70,22 +66,11 @@ impl Job {
             return Err(Refusal::NotRepeating);
         }
         let tracks = self.skipping.tracks.len();
-        // While the first lane is far ahead, it is executed (`local.rs`); otherwise all advance by what repeats.
-        let is_close = |track| {
-            let members = Members::of(track, self.representatives);
-            let stage = self.plan.grid.stage(members.first) as usize;
-            let last = self.lanes(members).map(|(_, lane)| lane.next).max().unwrap_or(0);
-            let program = &self.plan.programs[stage][members.lane];
-            last < program.len() && self.before_await(members, stage, last) < FAR_AHEAD
+        let cycle = |track| match &self.timeline {
+            Some(_) if track == 0 => Ok(None),
+            _ => self.cycle(track, grain, criterion),
         };
-        if self.local.is_some() && !(1..tracks).any(is_close) {
-            let others = (1..tracks).map(|track| self.cycle(track, grain, criterion, true));
-            let cycles: Result<Vec<_>, _> = std::iter::once(Ok(None)).chain(others).collect();
-            if cycles.as_ref().is_ok_and(|cycles| cycles.iter().any(Option::is_some)) {
-                return cycles;
-            }
-        }
-        (0..tracks).map(|track| self.cycle(track, grain, criterion, false)).collect()
+        (0..tracks).map(cycle).collect()
     }
 
     /// Returns the cycle of a track; `None` if all its ranks wait for another lane, or are at their end.
@@ -94,11 +79,12 @@ impl Job {
         track: usize,
         grain: Grain,
         criterion: &Criterion,
-        is_first_executed: bool,
     ) -> Result<Option<Cycle>, Refusal> {
         let members = Members::of(track, self.representatives);
         let state = &self.skipping.tracks[track];
-        if self.wait_of(members).is_some() {
+        // A record whose time is known does not hold a lane up for longer than a unit.
+        let waits = self.wait_of(members).filter(|wait| wait.is_none() || self.timeline.is_none());
+        if waits.is_some() {
             return Ok(None);
         }
         // The first lane has exchanges of several kinds a layer, and none is long: it does not advance by steps.
@@ -111,8 +97,11 @@ impl Job {
                 self.steps_left(members)
                     .and_then(|(of, units)| Ok((state.period_of_steps(of, criterion)?, units)))
             } else {
-                self.periods_left(members, level, is_first_executed).and_then(|(run, units)| {
-                    Ok((state.period_of_operations(level, run, criterion)?, units))
+                self.periods_left(members, level).and_then(|(run, units)| {
+                    let (period, spread) = state.period_of_operations(level, run, criterion)?;
+                    let period = self.pace_of_records(members, period).unwrap_or(period);
+                    let units = units.min(self.units_before_records(members, period));
+                    Ok(((period, spread), units))
                 })
             };
             match found {
@@ -141,12 +130,7 @@ impl Job {
     }
 
     /// Returns the run in which all members are, and the number of its periods by which they can advance.
-    fn periods_left(
-        &self,
-        members: Members,
-        level: usize,
-        is_first_executed: bool,
-    ) -> Result<(u32, u64), Refusal> {
+    fn periods_left(&self, members: Members, level: usize) -> Result<(u32, u64), Refusal> {
         let mut places = vec![(usize::MAX, 0); self.plan.programs.len()];
         for (stage, lane) in self.lanes(members) {
             let (first, last) = &mut places[stage];
@@ -162,12 +146,9 @@ impl Job {
                 return Err(Refusal::NotRepeating);
             }
             units = units.min(repeats.periods_left(first, last));
-            let free = match members.lane {
-                0 => self.before_record(stage, last),
-                _ if is_first_executed => self.before_await(members, stage, last),
-                _ => usize::MAX,
-            };
-            units = units.min(free / repeats.period);
+            if members.lane == 0 {
+                units = units.min(self.before_record(stage, last) / repeats.period);
+            }
         }
         Ok((run, units as u64))
     }
@@ -186,19 +167,6 @@ impl Job {
             set.checked_sub(last)
         });
         places.min().unwrap_or(usize::MAX)
-    }
-
-    /// Returns the number of operations by which ranks of a stage at `last` in a lane can advance without passing a record
-    /// that one of them has not set.
-    fn before_await(&self, members: Members, stage: usize, last: usize) -> usize {
-        let ahead = &self.plan.programs[stage][members.lane][last..];
-        let of_stage = members.ranks().filter(|&rank| self.plan.grid.stage(rank) as usize == stage);
-        let until_unset = |rank: u32| {
-            let records = &self.ranks[rank as usize].records;
-            let unset = |op: &Op| matches!(*op, Op::Await(record) if !records[record]);
-            ahead.iter().position(unset).map(|place| place.saturating_sub(1))
-        };
-        of_stage.filter_map(until_unset).min().unwrap_or(usize::MAX)
     }
 
     /// Returns the exchange and the phase in which all members are, and the number of steps by which they can advance.
@@ -236,14 +204,11 @@ impl Job {
         span: SimSpan,
         now: SimTime,
     ) -> u64 {
-        let is_first_executed = self.local.is_some() && parts[0].is_none();
         let mut bytes = 0;
         for (track, part) in parts.iter().enumerate() {
             let state = &mut self.skipping.tracks[track];
             let Some(part) = part else {
-                if track > 0 || !is_first_executed {
-                    state.stay(span);
-                }
+                state.stay(span);
                 continue;
             };
             let (level, units) = (part.cycle.level, part.units);
@@ -255,9 +220,9 @@ impl Job {
                 self.skip_operations(track, level, units, span)
             };
         }
-        if !is_first_executed {
+        // A first lane that was executed at the start has sent its messages at their times.
+        if self.timeline.is_none() {
             self.ranks.iter_mut().for_each(|rank| rank.local_free += span);
-            self.local.iter_mut().for_each(|local| local.shift(span));
         }
         self.bytes += bytes;
         bytes
@@ -269,7 +234,7 @@ impl Job {
         let picos = span.as_picos().cast_signed();
         self.skipping.iterations.shift(picos);
         self.skipping.tracks.iter_mut().for_each(|track| track.stay(span));
-        self.local.iter_mut().for_each(|local| local.shift(span));
+        self.timeline.iter_mut().for_each(|timeline| timeline.shift(span));
         for rank in &mut self.ranks {
             rank.local_free += span;
             for since in rank.lanes.iter_mut().filter_map(|lane| lane.since.as_mut()) {
@@ -342,12 +307,11 @@ impl Job {
         let server = self.ranks[rank as usize].server;
         let leaves = |to: u32| self.ranks[to as usize].server != server;
         let sent = match &phase.with {
-            Peers::Group(groups, schedule) => {
+            Peers::Group(groups, moves) => {
                 let (group, place) = self.plan.groups[*groups].of(rank);
-                let sends = schedule.steps[place].iter();
-                let sends = sends
-                    .filter(|step| matches!(**step, Step::Send { to, .. } if leaves(group[to])));
-                sends.count() as u64 * u64::from(self.message(phase.bytes, group.len()))
+                let others = moves.destinations(place).iter().filter(|(to, _)| leaves(group[*to]));
+                let sends: u64 = others.map(|(_, messages)| messages).sum();
+                sends * u64::from(self.message(phase.bytes, group.len()))
             }
             Peers::Send { forward } => {
                 let (to, _) = self.neighbour(rank, *forward);

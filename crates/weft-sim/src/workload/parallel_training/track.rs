@@ -27,6 +27,14 @@ impl Tally {
     }
 }
 
+impl Tally {
+    /// Multiplies all times.
+    pub(super) fn multiply(&mut self, by: u64) {
+        let times = self.exchanging.iter_mut().chain(std::iter::once(&mut self.computing));
+        times.for_each(|time| *time = SimSpan::from_picos(time.as_picos().saturating_mul(by)));
+    }
+}
+
 /// Operations of a lane that repeat with one period.
 #[derive(Debug)]
 struct Level {
@@ -54,8 +62,10 @@ pub(super) struct Track {
     has_long_rings: bool,
     /// By period, the longest first.
     levels: Vec<Level>,
-    /// The pace of steps in an exchange.
-    steps: Pace,
+    /// Number of receives of a step of all ranks.
+    receives: u64,
+    /// The paces of steps in an exchange, the shortest units first.
+    steps: Vec<Pace>,
     /// The exchange and phase that [`Self::steps`] is of.
     steps_of: Option<(usize, usize)>,
     /// See [`Cycle::owed`](crate::fast_forward::Cycle::owed).
@@ -74,7 +84,8 @@ impl Track {
         Self {
             has_long_rings,
             levels: operations.iter().map(pace).map(level).collect(),
-            steps: Pace::new(receives),
+            receives,
+            steps: Vec::new(),
             steps_of: None,
             owed: 0,
             tally: Tally::default(),
@@ -116,13 +127,36 @@ impl Track {
         is_complete
     }
 
-    /// Counts the receive of a step of an exchange's phase; returns `true` if a step is complete.
-    pub(super) fn count_receive(&mut self, of: (usize, usize), now: SimTime) -> bool {
+    /// Counts the receive of a step of an exchange's phase, whose steps are measured by units of these numbers, the
+    /// shortest first; returns `true` if a unit is complete.
+    pub(super) fn count_receive(
+        &mut self,
+        of: (usize, usize),
+        units: impl Iterator<Item = u64>,
+        now: SimTime,
+    ) -> bool {
         if self.steps_of != Some(of) {
             self.steps_of = Some(of);
-            self.steps.reset();
+            let pace = |steps| Pace::of_intervals(self.receives * steps, SETTLING_INTERVALS);
+            self.steps = units.map(pace).collect();
         }
-        self.steps.count_piece(now)
+        let count = |any, pace: &mut Pace| pace.count_piece(now) || any;
+        self.steps.iter_mut().fold(false, count)
+    }
+
+    /// Returns the duration of a step and the spread of the shortest units of steps that are steady.
+    fn steady_steps(&self, criterion: &Criterion) -> Result<(SimSpan, f64), Refusal> {
+        let mut refusal = None;
+        for pace in &self.steps {
+            match pace.period(criterion) {
+                Ok((period, spread)) => {
+                    let steps = pace.pieces_per_unit() / self.receives;
+                    return Ok((SimSpan::from_picos(period.as_picos() / steps), spread));
+                }
+                Err(reason) => refusal = refusal.or(Some(reason)),
+            }
+        }
+        Err(refusal.unwrap_or(Refusal::TooFewUnits))
     }
 
     /// Returns the period and the spread of a level's units, if they are those of `run`.
@@ -137,7 +171,7 @@ impl Track {
             return Err(Refusal::TooFewUnits);
         }
         let (period, spread) = level.pace.period(criterion)?;
-        let of_steps = if self.has_long_rings { self.steps.period(criterion)?.1 } else { 0.0 };
+        let of_steps = if self.has_long_rings { self.steady_steps(criterion)?.1 } else { 0.0 };
         Ok((period, spread.max(of_steps)))
     }
 
@@ -150,14 +184,14 @@ impl Track {
         if self.steps_of != Some(of) {
             return Err(Refusal::TooFewUnits);
         }
-        self.steps.period(criterion)
+        self.steady_steps(criterion)
     }
 
     /// Advances by `span`, in which nothing of the lane passed.
     pub(super) fn stay(&mut self, span: SimSpan) {
         let whole = span.as_picos().cast_signed();
         self.levels.iter_mut().for_each(|level| level.pace.shift(whole));
-        self.steps.shift(whole);
+        self.steps.iter_mut().for_each(|pace| pace.shift(whole));
     }
 
     /// Advances by `span`, which ends now and in which units of a level passed and left a rest. Units of longer periods
@@ -174,7 +208,7 @@ impl Track {
         }
         let whole = span.as_picos().cast_signed();
         others.iter_mut().for_each(|level| level.pace.shift(whole));
-        self.steps.shift(whole);
+        self.steps.iter_mut().for_each(|pace| pace.shift(whole));
         self.owed = self.owed.saturating_add(rest);
     }
 
@@ -306,6 +340,27 @@ impl Skipping {
 mod tests {
     use super::super::grid::Grid;
     use super::*;
+
+    #[test]
+    fn rounds_that_vary_have_a_steady_pace_by_fours() {
+        // Rounds of 13.4 to 15.6 us without a trend, each of two receives.
+        let rounds = [13_400, 15_600, 14_100, 14_900, 15_500, 13_600, 14_800, 14_100];
+        let period = |units: &[u64]| {
+            let mut track = Track::new(&[], 2, true, 1);
+            let mut now = SimTime::EPOCH;
+            for nanos in rounds.into_iter().cycle().take(5 * 4) {
+                now += SimSpan::from_picos(nanos * 1_000);
+                for _ in 0..2 {
+                    track.count_receive((7, 0), units.iter().copied(), now);
+                }
+            }
+            let criterion = Criterion { threshold: 0.05, unchanged_since: SimTime::EPOCH };
+            track.period_of_steps((7, 0), &criterion).map(|(period, _)| period.as_picos() / 1_000)
+        };
+        assert_eq!(period(&[1]), Err(Refusal::NotSteady));
+        assert_eq!(period(&[4]), Ok(14_500));
+        assert_eq!(period(&[1, 2, 4]), Ok(14_500), "the shortest unit that is steady");
+    }
 
     #[test]
     fn each_rank_is_a_member_of_the_track_of_its_lane() {

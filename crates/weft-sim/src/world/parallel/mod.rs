@@ -54,6 +54,7 @@ impl World {
         let reasons = [
             (network.capture.is_some(), "the packets of hosts are captured"),
             (network.observer.is_some() || network.record.is_some(), "an observer follows it"),
+            (network.reordering.is_some(), "the order of packets is measured"),
             (config.stack.is_some(), "channels belong to a stack above the transport"),
             (config.pcie.is_some(), "hosts have a bus to their memory"),
             (network.fast_forward.is_some(), "steady states are skipped"),
@@ -199,7 +200,7 @@ impl Network {
         let no_events = self.events.part(|_| false);
         let mut whole = std::mem::replace(&mut self.events, no_events);
         let mut mail = boxes(partition.count());
-        whole.send_all(&mut self.fabric.packets, &partition.part_of, &mut mail);
+        whole.send_all(&partition.part_of, &mut mail);
         for (number, part) in parts.iter_mut().enumerate().rev() {
             part.network.hosts = self.hosts.split_off(partition.hosts[number].start);
             part.network.receive_mail(&mut mail[number]);
@@ -217,8 +218,7 @@ impl Network {
         for (part, share) in parts.into_iter().zip(&partition.shares) {
             let mut part = part.into_inner().expect("no thread panicked");
             part.receive_mail();
-            let Self { events, fabric, .. } = &mut part.network;
-            events.send_all(&mut fabric.packets, &only_part, &mut mail);
+            part.network.events.send_all(&only_part, &mut mail);
             self.take(&mut part.network, share);
             self.receive_mail(&mut mail[0]);
         }
@@ -227,13 +227,13 @@ impl Network {
     /// Returns the events that were scheduled while the network was whole, by part.
     fn mail_for_parts(&mut self, partition: &Partition) -> Vec<Mailbox> {
         let mut mail = boxes(partition.count());
-        self.events.send_mail(&mut self.fabric.packets, &partition.part_of, &mut mail);
+        self.events.send_mail(&partition.part_of, &mut mail);
         mail
     }
 
     /// Schedules the events of a mailbox.
     fn receive_mail(&mut self, mail: &mut Mailbox) {
-        self.events.receive_mail(&mut self.fabric.packets, mail);
+        self.events.receive_mail(mail);
     }
 
     /// Takes over the hosts and the state of a part.

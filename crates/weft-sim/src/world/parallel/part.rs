@@ -55,6 +55,7 @@ impl Network {
             traffic: Traffic::default(),
             contradictions: Vec::new(),
             observer: None,
+            reordering: None,
             record: None,
             capture: None,
             events_handled: 0,
@@ -125,13 +126,14 @@ impl Part {
     /// Schedules the events from other parts.
     pub(super) fn receive_mail(&mut self) {
         let Self { network, inbox, .. } = self;
+        network.fabric.packets.follow();
         inbox.iter_mut().for_each(|mail| network.receive_mail(mail));
     }
 
     /// Puts the events for other parts into their mailboxes.
     pub(super) fn send_mail(&mut self, part_of: &[u16]) {
         let Self { network, outbox, .. } = self;
-        network.events.send_mail(&mut network.fabric.packets, part_of, outbox);
+        network.events.send_mail(part_of, outbox);
     }
 
     /// Serves a host until an event concerns the whole world.
