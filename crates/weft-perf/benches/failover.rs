@@ -5,8 +5,9 @@
 //!
 //! A message of 25 KB is sent every millisecond. The interruption is the time from the start of the command that fails
 //! the path to the in-order delivery of the last late message, whose latency exceeds the median before the failure by
-//! more than a millisecond. A pause of the machine makes messages late too, so each failure is preceded by the same
-//! measurement without one.
+//! more than a millisecond. That includes the time until the kernel has the command's rules, a few milliseconds, so the
+//! time from the submission of the first late message is given too. A pause of the machine makes messages late too, so
+//! each failure is preceded by the same measurement without one.
 #![allow(clippy::disallowed_methods, reason = "it watches a kernel in real time")]
 
 use std::process::ExitCode;
@@ -86,12 +87,16 @@ impl Bench {
         self.run(|bench| bench.agents[0].now() >= until);
     }
 
-    /// Returns the time from `since` to the last delivery with a latency above `late`, of the messages submitted from
-    /// 5 ms before `since` on; zero if there is none.
-    fn interruption(&self, since: Instant, late: Duration) -> Duration {
+    /// Returns the times from `since`, and from the first submission of a late message, to the last delivery of one: with
+    /// a latency above `late`, of the messages submitted from 5 ms before `since` on. Both are zero if there is none.
+    fn interruption(&self, since: Instant, late: Duration) -> [Duration; 2] {
         let latencies = self.latencies(since - Duration::from_millis(5));
-        let last = latencies.filter(|(latency, _)| *latency > late).map(|(_, at)| at).max();
-        last.map_or(Duration::ZERO, |at| at.since(since))
+        let late: Vec<_> = latencies.filter(|(latency, _)| *latency > late).collect();
+        let first = late.iter().map(|&(latency, at)| at - latency).min();
+        let last = late.iter().map(|&(_, at)| at).max();
+        first
+            .zip(last)
+            .map_or([Duration::ZERO; 2], |(first, last)| [last.since(since), last.since(first)])
     }
 
     /// Continues the stream for 100 ms, and until all messages submitted in that time are delivered.
@@ -141,10 +146,11 @@ fn open(lab: &Lab) -> Bench {
     Bench { agents, streams: Default::default(), connection: None, next }
 }
 
-/// The interruptions without a failure, and after a path's failure.
+/// The interruptions without a failure, after a path's failure, and from the first message that the failure delays.
 struct Interruptions {
     nothing: Duration,
     death: Duration,
+    first_late: Duration,
 }
 
 /// Measures the interruption without a failure, then fails the path over `spine`, measures it again, and repairs the
@@ -157,7 +163,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Interruptions {
     let late = quiet[quiet.len() / 2] + LATE;
     let control_since = bench.agents[0].now();
     bench.await_delivery();
-    let nothing = bench.interruption(control_since, late);
+    let [nothing, _] = bench.interruption(control_since, late);
     let link = lab.fabric().links[2 + spine].name.clone();
     let killed_at = bench.agents[0].now();
     thread::scope(|scope| {
@@ -165,7 +171,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Interruptions {
         bench.run(|_| killer.is_finished());
     });
     bench.await_delivery();
-    let death = bench.interruption(killed_at, late);
+    let [death, first_late] = bench.interruption(killed_at, late);
     let ups = bench.streams[0].paths_up;
     thread::scope(|scope| {
         let healer = scope.spawn(|| lab.set_black_hole(&link, false).expect("root"));
@@ -173,14 +179,14 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Interruptions {
     });
     let until = bench.agents[0].now() + Duration::from_secs(1);
     bench.run(|bench| bench.streams[0].paths_up > ups || bench.agents[0].now() >= until);
-    Interruptions { nothing, death }
+    Interruptions { nothing, death, first_late }
 }
 
 fn print_quantiles(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros_f64() / 1e3;
     let [p50, p90, p99, max] = [50, 90, 99, 100].map(at);
-    println!("  after {what:<14}  p50 {p50:.1}  p90 {p90:.1}  p99 {p99:.1}  max {max:.1}");
+    println!("  after {what:<22}  p50 {p50:.1}  p90 {p90:.1}  p99 {p99:.1}  max {max:.1}");
     let row = json!({ "after": what, "p50": p50, "p90": p90, "p99": p99, "max": max });
     figure_row("perf-transport-failover", &row);
 }
@@ -204,6 +210,7 @@ fn main() -> ExitCode {
     let stats = bench.agents[0].endpoint().stats();
     println!("until the last late message, {kills} times, ms");
     print_quantiles("a path's death", measured.iter().map(|it| it.death).collect());
+    print_quantiles("the first late message", measured.iter().map(|it| it.first_late).collect());
     print_quantiles("nothing", measured.iter().map(|it| it.nothing).collect());
     println!(
         "  paths down {}, up {}; retransmits: fast {}, timeout {}, needless {}",

@@ -16,6 +16,7 @@ use weft_topo::NodeId;
 use weft_topo::build::LeafSpine;
 use weft_transport::path::Kind;
 use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig};
+use weft_udp::sockets::Wire;
 use weft_udp::{Agent, AgentConfig, Application, Endpoint};
 use weft_units::{BitRate, Duration, Instant, Seed};
 
@@ -199,7 +200,7 @@ fn counts(events: &[Observed]) -> BTreeMap<&Observed, usize> {
 }
 
 /// Returns the events of both hosts in a run over kernel routers, in which `path` fails silently and is repaired.
-fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Observed>; 2] {
+fn run_for_real(lab: &mut Lab, wire: Wire, path: u16) -> [Vec<Observed>; 2] {
     let paths = lab.fabric().paths();
     let spine_of = |source_port| {
         let ports =
@@ -214,8 +215,12 @@ fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Observed>; 2] {
         let local = (lab.fabric().address(host), PORT).into();
         let mut config = AgentConfig::new(local, transport()).accepting();
         config.sockets.first_source_port = Some(first);
+        config.sockets.wire = wire;
         let name = lab.fabric().nodes[host].name.clone();
-        lab.enter(&name, || Agent::open(&config)).expect("root").expect("free ports")
+        let agent = lab.enter(&name, || Agent::open(&config)).expect("root").expect("free ports");
+        let (taken, refusal) = agent.sockets().wire();
+        assert_eq!(taken, wire, "{refusal:?}");
+        agent
     };
     let mut pair = Pair { agents: [agent(0), agent(1)], ends: Default::default() };
     let (now, peer) = (pair.agents[0].now(), pair.agents[1].local());
@@ -263,8 +268,10 @@ fn the_simulator_and_kernel_routers_give_the_same_events() {
         return;
     }
     let mut lab = Lab::up(&LabSpec::named(format!("p{}", std::process::id()))).expect("root");
-    let real = run_for_real(&mut lab, path);
-    for host in 0..2 {
-        assert_eq!(by_kind(&simulated[host]), by_kind(&real[host]), "host {host}");
+    for &wire in Wire::ALL {
+        let real = run_for_real(&mut lab, wire, path);
+        for host in 0..2 {
+            assert_eq!(by_kind(&simulated[host]), by_kind(&real[host]), "host {host}, {wire}");
+        }
     }
 }

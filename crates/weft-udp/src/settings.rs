@@ -14,6 +14,7 @@ use weft_transport::{Profile, Retransmission, TransportConfig, congestion, path}
 use weft_units::{BitRate, Duration, UnknownName};
 
 use crate::ethernet::ethernet;
+use crate::sockets::Wire;
 
 /// Permitted packet sizes, bytes: from the minimum that every network carries (IPv6, RFC 8200,
 /// section 5) to a jumbo frame.
@@ -123,6 +124,8 @@ pub struct TransportSettings {
     pub mtu: Option<u32>,
     /// Rate of the host's link.
     pub line_rate: Option<BitRate>,
+    /// The way of datagrams to the interface, which the caller applies ([`Wire`]).
+    pub wire: Option<Wire>,
 }
 
 /// The error of a setting that is refused.
@@ -206,8 +209,8 @@ pub fn read_variables(
 
 impl TransportSettings {
     /// The keys in files. In the environment `line-rate` is `WEFT_LINE_RATE`.
-    pub const KEYS: [&'static str; 7] =
-        ["profile", "policy", "congestion", "paths", "rto", "mtu", "line-rate"];
+    pub const KEYS: [&'static str; 8] =
+        ["profile", "policy", "congestion", "paths", "rto", "mtu", "line-rate", "wire"];
 
     /// Returns the environment variable of a key.
     pub fn variable(key: &str) -> String {
@@ -235,6 +238,7 @@ impl TransportSettings {
             "rto" => self.rto = Some(rto(value)?),
             "mtu" => self.mtu = Some(within(value, MTUS, "bytes")?),
             "line-rate" => self.line_rate = Some(rate(value)?),
+            "wire" => self.wire = Some(value.parse()?),
             _ => return Err(UnknownName::new("setting", key, &Self::KEYS).into()),
         }
         Ok(())
@@ -263,6 +267,7 @@ impl TransportSettings {
             rto: self.rto.or(others.rto),
             mtu: self.mtu.or(others.mtu),
             line_rate: self.line_rate.or(others.line_rate),
+            wire: self.wire.or(others.wire),
         }
     }
 
@@ -300,6 +305,7 @@ impl TransportSettings {
             ("payload", format!("{} bytes", config.mtu)),
             ("line rate", config.line_rate.to_string()),
             ("base rtt", config.base_rtt.to_string()),
+            ("wire", self.wire.unwrap_or_default().to_string()),
         ];
         rows.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -382,6 +388,7 @@ mod tests {
             ("WEFT_RTO", "2ms"),
             ("WEFT_MTU", "9000"),
             ("WEFT_LINE_RATE", "200Mbps"),
+            ("WEFT_WIRE", "af-xdp"),
         ];
         let all = TransportSettings {
             profile: Some(BaseProfile::Published(Profile::Stellar)),
@@ -391,6 +398,7 @@ mod tests {
             rto: Some(Duration::from_millis(2)),
             mtu: Some(9_000),
             line_rate: Some(BitRate::bps(200_000_000).unwrap()),
+            wire: Some(Wire::AfXdp),
         };
         assert_eq!(read(&set), Ok(all));
         assert_eq!(TransportSettings::default().or(all), all);
@@ -414,6 +422,7 @@ mod tests {
             ("WEFT_PROFILE", "stelar", "did you mean \"stellar\"?"),
             ("WEFT_POLICY", "dwr", "did you mean \"dwrr\"?"),
             ("WEFT_CONGESTION", "swift2", "did you mean \"swift\"?"),
+            ("WEFT_WIRE", "af-xpd", "did you mean \"af-xdp\"?"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");

@@ -59,9 +59,17 @@ pub fn open(local: SocketAddr, hop_limit: u8) -> Result<(Sender, Receiver), Refu
     let Rings { fill, rx, tx, completion } = rings;
     let mut receiving = vec![ReceiveQueue { region: received, fill, rx, used: Vec::new() }];
     for index in 1..queues {
-        // A driver may have fewer queues than it has room for.
-        let Ok((queue, Rings { fill, rx, .. })) = open_queue(&interface, index, map.as_fd()) else {
-            break;
+        let (queue, Rings { fill, rx, .. }) = match open_queue(&interface, index, map.as_fd()) {
+            Ok(opened) => opened,
+            // A driver may have fewer queues than it has room for.
+            Err(refusal) if refusal.is_missing_queue() => break,
+            Err(refusal) => {
+                eprintln!(
+                    "weft: the kernel's sockets carry packets of {}'s queues from {index} on, not AF_XDP: {refusal}",
+                    interface.name
+                );
+                break;
+            }
         };
         let [_, region] = Region::split(&queue);
         receiving.push(ReceiveQueue { region, fill, rx, used: Vec::new() });

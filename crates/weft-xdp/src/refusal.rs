@@ -41,6 +41,16 @@ pub enum Refusal {
         /// The kernel's error.
         cause: io::Error,
     },
+    /// The process may not pin more memory.
+    #[error(
+        "the kernel refused to {what}: {cause}; raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK= of a unit)"
+    )]
+    MemoryLimit {
+        /// The operation.
+        what: &'static str,
+        /// The kernel's error.
+        cause: io::Error,
+    },
     /// The kernel, or the interface's driver, refused another operation.
     #[error("the kernel refused to {what}: {cause}")]
     Refused {
@@ -54,8 +64,9 @@ pub enum Refusal {
 impl Refusal {
     /// Returns a function that converts the kernel's error of this operation.
     pub(crate) fn to(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |cause| match cause.kind() {
-            io::ErrorKind::PermissionDenied => Self::NotPermitted { what, cause },
+        move |cause| match (cause.kind(), cause.raw_os_error()) {
+            (io::ErrorKind::PermissionDenied, _) => Self::NotPermitted { what, cause },
+            (_, Some(libc::ENOBUFS)) => Self::MemoryLimit { what, cause },
             _ => Self::Refused { what, cause },
         }
     }
@@ -68,5 +79,34 @@ impl Refusal {
             }
             _ => Self::to(what)(cause),
         }
+    }
+
+    /// Returns `true` if the interface has no queue of the number to which a socket was bound.
+    pub(crate) fn is_missing_queue(&self) -> bool {
+        matches!(self, Self::Refused { cause, .. } if cause.raw_os_error() == Some(libc::EINVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the refusal for which a queue got no socket.
+    fn refusal(errno: i32) -> Refusal {
+        Refusal::to_on("bind a socket of AF_XDP", "eth0")(io::Error::from_raw_os_error(errno))
+    }
+
+    #[test]
+    fn only_a_queue_that_is_not_there_is_left_out_without_a_word() {
+        assert!(refusal(libc::EINVAL).is_missing_queue());
+        for errno in [libc::EBUSY, libc::ENOBUFS, libc::EPERM, libc::ENOMEM] {
+            assert!(!refusal(errno).is_missing_queue(), "{}", refusal(errno));
+        }
+    }
+
+    #[test]
+    fn a_limit_of_locked_memory_is_named() {
+        let text = refusal(libc::ENOBUFS).to_string();
+        assert!(text.contains("LimitMEMLOCK="), "{text}");
     }
 }

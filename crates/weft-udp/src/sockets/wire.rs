@@ -11,6 +11,7 @@ use crate::Clock;
 /// The ways of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Wire {
     /// The kernel's UDP sockets.
     #[default]
