@@ -210,7 +210,7 @@ fn fill(port: &mut dyn Port, frame: &[u8]) -> usize {
     let len = u32::try_from(frame.len()).expect("a frame");
     let mut placed = 0;
     while placed < BATCH {
-        let Some(slot) = port.claim(len, Turn::Next, Staging::InPlace) else { break };
+        let Some(slot) = port.claim(len, Turn::Next, Staging::InPlace, &[]) else { break };
         for (at, piece) in frame.chunks(PACKET).enumerate() {
             let offset = u32::try_from(at * PACKET).expect("within a frame");
             port.place(slot, offset, piece).expect("it was claimed");

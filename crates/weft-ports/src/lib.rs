@@ -22,7 +22,7 @@
 //! // When a port's `fd` is readable:
 //! to.service(now)?;
 //! while let Some(sent) = from.take(now)? {
-//!     if let Some(slot) = to.claim(sent.len, Turn::Next, Staging::InPlace) {
+//!     if let Some(slot) = to.claim(sent.len, Turn::Next, Staging::InPlace, &[]) {
 //!         let mut frame = vec![0; sent.len as usize];
 //!         from.read(sent.token, 0, &mut frame, Reading::First)?;
 //!         to.place(slot, 0, &frame)?;
@@ -47,7 +47,7 @@
 //! let mut guest = VhostPort::open(&VhostConfig::at(folder.join("guest.sock")))?;
 //! guest.service(Instant::EPOCH)?;
 //! assert!(!guest.is_up() && guest.take(Instant::EPOCH)?.is_none());
-//! assert!(guest.claim(1500, Turn::Next, Staging::InPlace).is_none());
+//! assert!(guest.claim(1500, Turn::Next, Staging::InPlace, &[]).is_none());
 //! # drop(guest);
 //! # std::fs::remove_dir_all(folder)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,15 +57,17 @@
 mod error;
 mod finish;
 mod frame;
+mod namespace;
 mod port;
 mod readiness;
 mod tap;
 mod vhost;
 
 pub use error::PortError;
+pub use namespace::Namespace;
 pub use port::{HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Sent};
-pub use tap::{Limits, Namespace, TapConfig, TapPort};
+pub use tap::{Limits, TapConfig, TapPort};
 pub use vhost::{
-    ChainError, Custody, Descriptors, FrontEndFault, MemoryFault, Purpose, RingError, Role,
-    Segment, VhostConfig, VhostPort, walk,
+    ChainError, Custody, Descriptors, FrontEndFault, MemoryFault, PackedChain, Position, Purpose,
+    RingError, Role, Segment, VhostConfig, VhostPort, walk, walk_packed,
 };

@@ -69,6 +69,13 @@ pub trait Port: Debug + Send {
     /// The tenant violated the rules of its queue, which stops until the tenant sets it up again.
     fn take(&mut self, now: Instant) -> Result<Option<Sent>, PortError>;
 
+    /// Returns a frame that announces the tenant's machine to its network, if one is due: the tenant has just started
+    /// here, or its front end requests it after a live migration. It is read and released like a taken one. Requests within
+    /// a tenth of a second have one announcement, after that.
+    fn take_announcement(&mut self, _now: Instant) -> Option<Sent> {
+        None
+    }
+
     /// Copies `out.len()` bytes of a taken frame, starting at `offset`. The first [`HEAD_LEN`] bytes are the
     /// same in every call.
     ///
@@ -96,7 +103,8 @@ pub trait Port: Debug + Send {
     /// is not connected; then decline the packet, so that it is retransmitted. A frame that is
     /// [`OutOfOrder`](Turn::OutOfOrder) must leave room for a frame of any length. A frame that is
     /// [`Private`](Staging::Private) is not written to the tenant's memory before [`complete`](Self::complete).
-    fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
+    /// `head` has the frame's first bytes after the virtio header, none if they have not arrived.
+    fn claim(&mut self, len: u32, turn: Turn, staging: Staging, head: &[u8]) -> Option<Slot>;
 
     /// Copies a piece of a frame to its place in the claimed buffer.
     ///
@@ -185,4 +193,6 @@ pub struct Holdings {
     pub claimed_memory: usize,
     /// Number of memory regions that the tenant shares, and their maximum.
     pub regions: (usize, usize),
+    /// Number of pairs of queues that the tenant uses, and their maximum.
+    pub queue_pairs: (usize, usize),
 }

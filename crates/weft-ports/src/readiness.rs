@@ -10,7 +10,7 @@ use rustix::event::{Timespec, epoll};
 use crate::PortError;
 
 /// Maximum number of events of one [`poll`](Readiness::poll): more than any port has members.
-const MAX_EVENTS: usize = 8;
+const MAX_EVENTS: usize = 64;
 
 /// A set of descriptors (epoll(7)), itself a descriptor.
 #[derive(Debug)]

@@ -183,13 +183,13 @@ fn an_interface_that_is_down_keeps_completed_frames_and_a_deleted_one_is_reporte
     let frame =
         [[0; 12].as_slice(), &[0xff; 6], &[2, 0, 0, 0, 9, 1], &[0x88, 0xb5], &[1; 46]].concat();
     let len = u32::try_from(frame.len()).unwrap();
-    let slot = port.claim(len, Turn::OutOfOrder, Staging::InPlace).unwrap();
+    let slot = port.claim(len, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap();
     port.place(slot, 0, &frame).unwrap();
     port.complete(slot);
     port.flush().unwrap();
     assert!(!port.is_up());
     assert_eq!(
-        (port.claim(len, Turn::OutOfOrder, Staging::InPlace), port.holdings().waiting),
+        (port.claim(len, Turn::OutOfOrder, Staging::InPlace, &[]), port.holdings().waiting),
         (None, 1)
     );
     pair.spaces[1].ip(&["link", "set", "eth0", "up"]);
@@ -201,7 +201,7 @@ fn an_interface_that_is_down_keeps_completed_frames_and_a_deleted_one_is_reporte
     let report = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
     assert!(report.contains("eth0") && report.contains("add it again"), "{report}");
     assert_eq!(port.take(second(4)).unwrap(), None);
-    assert_eq!(port.claim(len, Turn::OutOfOrder, Staging::InPlace), None);
+    assert_eq!(port.claim(len, Turn::OutOfOrder, Staging::InPlace, &[]), None);
 }
 
 #[test]

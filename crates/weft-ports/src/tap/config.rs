@@ -1,8 +1,8 @@
 //! The settings of a TAP port.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::str::FromStr;
+
+use crate::Namespace;
 
 /// The settings of a TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,32 +55,5 @@ impl Default for Limits {
     /// Returns 4,096 frames, as in the largest usual ring, and 16 MiB.
     fn default() -> Self {
         Self { frames: 4_096, bytes: 16 << 20 }
-    }
-}
-
-/// A network namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Namespace {
-    /// The name of a namespace of `ip netns`.
-    Name(String),
-    /// A file that represents a namespace, such as `/proc/<pid>/ns/net`.
-    Path(PathBuf),
-}
-
-impl Namespace {
-    pub(super) fn path(&self) -> PathBuf {
-        match self {
-            Self::Name(name) => PathBuf::from("/run/netns").join(name),
-            Self::Path(path) => path.clone(),
-        }
-    }
-}
-
-impl FromStr for Namespace {
-    type Err = std::convert::Infallible;
-
-    /// A text with a slash is a path.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(if text.contains('/') { Self::Path(text.into()) } else { Self::Name(text.into()) })
     }
 }

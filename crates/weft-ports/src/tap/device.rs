@@ -2,18 +2,17 @@
 //! the TAP port is here.
 #![expect(unsafe_code, reason = "ioctl(2) has no safe form that knows these requests")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::{panic, thread};
 
 use libc::{c_char, c_int, c_short, c_ulong, ifreq, in6_ifreq};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::TapConfig;
+use super::address::add_ipv4;
 use crate::{HEADER_LEN, PortError};
 
 /// Offloads that the kernel may leave to the port (linux/if_tun.h): checksums, and segmentation of
@@ -45,20 +44,7 @@ pub(super) struct Device {
 /// Opens the interface in its namespace; the descriptor works from anywhere.
 pub(super) fn open(config: &TapConfig) -> Result<Device, PortError> {
     let Some(namespace) = &config.namespace else { return open_here(config) };
-    let path = namespace.path();
-    let file = File::open(&path)
-        .map_err(PortError::io(format!("open network namespace {}", path.display())))?;
-    // Only this thread changes its namespace, and it ends here.
-    let inside = move || {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
-            |errno| {
-                PortError::io(format!("enter network namespace {}", path.display()))(errno.into())
-            },
-        )?;
-        open_here(config)
-    };
-    thread::scope(|scope| scope.spawn(inside).join())
-        .unwrap_or_else(|cause| panic::resume_unwind(cause))
+    namespace.run(|| open_here(config))?
 }
 
 fn open_here(config: &TapConfig) -> Result<Device, PortError> {
@@ -115,9 +101,15 @@ fn configure(config: &TapConfig, name: &str) -> Result<(), PortError> {
         call(&inet, libc::SIOCSIFHWADDR, &raw mut request)
             .map_err(PortError::io(format!("set the MAC address of {name}")))?;
     }
+    let mut labels = labels(name);
     for &(address, prefix) in &config.addresses {
         let set = match address {
-            IpAddr::V4(address) => set_ipv4(&inet, name, address.octets(), prefix),
+            IpAddr::V4(address) => match labels.next().flatten() {
+                Some(label) => set_ipv4(&inet, &label, address.octets(), prefix),
+                None => {
+                    index_of(&inet, name).and_then(|interface| add_ipv4(interface, address, prefix))
+                }
+            },
             IpAddr::V6(address) => {
                 set_ipv6(&inet, &socket(AddressFamily::INET6)?, name, address.octets(), prefix)
             }
@@ -136,6 +128,15 @@ fn configure(config: &TapConfig, name: &str) -> Result<(), PortError> {
             .map_err(PortError::io(format!("set {name} up")))?;
     }
     Ok(())
+}
+
+/// Returns the labels of an interface's IPv4 addresses; `None` for one that is longer than a name may be. The request for an
+/// address replaces the one with the same label, so that a persistent interface has each once, and the kernel takes them for the
+/// interface before the colon.
+fn labels(name: &str) -> impl Iterator<Item = Option<String>> {
+    let more = (1..).map(move |number: u32| Some(format!("{name}:{number}")));
+    let labels = std::iter::once(Some(name.to_owned())).chain(more);
+    labels.map(|label| label.filter(|label| label.len() < libc::IFNAMSIZ))
 }
 
 fn set_ipv4(socket: &OwnedFd, name: &str, octets: [u8; 4], prefix: u8) -> io::Result<()> {
@@ -167,15 +168,24 @@ fn set_ipv6(
     octets: [u8; 16],
     prefix: u8,
 ) -> io::Result<()> {
-    let mut request = request_for(name).map_err(io::Error::other)?;
-    call(inet, libc::SIOCGIFINDEX, &raw mut request)?;
     let mut address = in6_ifreq {
         ifr6_addr: libc::in6_addr { s6_addr: octets },
         ifr6_prefixlen: u32::from(prefix),
-        // SAFETY: SIOCGIFINDEX has filled in this member of the union.
-        ifr6_ifindex: unsafe { request.ifr_ifru.ifru_ifindex },
+        ifr6_ifindex: index_of(inet, name)?.cast_signed(),
     };
-    call(inet6, libc::SIOCSIFADDR, &raw mut address)
+    match call(inet6, libc::SIOCSIFADDR, &raw mut address) {
+        // A persistent interface has kept it.
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+        done => done,
+    }
+}
+
+/// Returns the kernel's number of an interface.
+fn index_of(socket: &OwnedFd, name: &str) -> io::Result<u32> {
+    let mut request = request_for(name).map_err(io::Error::other)?;
+    call(socket, libc::SIOCGIFINDEX, &raw mut request)?;
+    // SAFETY: SIOCGIFINDEX has filled in this member of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex }.cast_unsigned())
 }
 
 fn request_for(name: &str) -> Result<ifreq, PortError> {
@@ -228,5 +238,14 @@ mod tests {
             assert!(message.contains("1 to 15 bytes"), "{message}");
         }
         assert_eq!(name_in(&request_for("fifteen-letters").unwrap()), "fifteen-letters");
+    }
+
+    #[test]
+    fn a_label_that_is_longer_than_a_name_may_be_is_left_out() {
+        let first = |name: &str| labels(name).take(2).map(|it| it.is_some()).collect::<Vec<_>>();
+        assert_eq!(first("thirteen-byte"), [true, true]);
+        assert_eq!(first("fourteen-bytes"), [true, false]);
+        assert_eq!(first("fifteen-letters"), [true, false]);
+        assert_eq!(labels("thirteen-byte").nth(10), Some(None));
     }
 }

@@ -3,6 +3,7 @@
 //! The kernel's end of the interface keeps nothing of a frame that was read, so a frame is kept here until it is
 //! released, and one on its way in is gathered here until it is complete.
 
+mod address;
 mod config;
 mod device;
 
@@ -15,7 +16,7 @@ use slab::Slab;
 use weft_units::{Duration, Instant};
 use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
-pub use self::config::{Limits, Namespace, TapConfig};
+pub use self::config::{Limits, TapConfig};
 use self::device::Device;
 use crate::finish::{Ability, Change, Finished, Header, finish};
 use crate::frame::{Frame, Pool};
@@ -260,7 +261,7 @@ impl Port for TapPort {
     }
 
     /// The kernel does not see a frame before it is written, so all are private.
-    fn claim(&mut self, len: u32, turn: Turn, _staging: Staging) -> Option<Slot> {
+    fn claim(&mut self, len: u32, turn: Turn, _staging: Staging, _head: &[u8]) -> Option<Slot> {
         let (spare, spare_memory) = match turn {
             Turn::Next => (0, 0),
             Turn::OutOfOrder => (1, crate::MAX_FRAME as usize),
@@ -334,6 +335,7 @@ impl Port for TapPort {
             taken_memory: self.taken_memory,
             claimed_memory: self.claimed_memory,
             regions: (0, 0),
+            queue_pairs: (1, 1),
         }
     }
 }

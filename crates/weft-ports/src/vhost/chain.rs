@@ -4,8 +4,11 @@
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
+mod packed;
 #[cfg(test)]
 mod proofs;
+
+pub use packed::{PackedChain, Position, walk_packed};
 
 /// Maximum number of descriptors of a chain, without the one that names an indirect table. The longest useful chains have one for each page of a
 /// frame of 64 KiB.
@@ -66,6 +69,9 @@ pub enum ChainError {
     /// An indirect table is nested, is followed by a descriptor, or has a partial descriptor.
     #[error("an indirect descriptor table that virtio does not allow")]
     Indirect,
+    /// A descriptor of a packed ring has flags of the wrong lap of the ring (virtio 1.2, 2.8.1).
+    #[error("a chain with a descriptor whose wrap counter is wrong")]
+    Wrap,
     /// The chain has more than 4 GiB.
     #[error("a descriptor chain of more than 4 GiB")]
     TooLong,

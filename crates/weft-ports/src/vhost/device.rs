@@ -1,227 +1,168 @@
-//! The network device of a front end: its features, the negotiation, and the action of each request
-//! (QEMU's docs/interop/vhost-user.rst; virtio 1.2, 5.1).
+//! The network device of a front end: its memory, its pairs of queues and their states (virtio 1.2, 5.1).
 
-use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use vhost::vhost_user::message::{FrontendReq, VhostUserMemoryRegion};
 use vhost::vhost_user::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
-use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
-use virtio_bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN, VIRTIO_NET_F_GUEST_TSO4,
-    VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
-    VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
-    VIRTIO_NET_F_MRG_RXBUF,
-};
-use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_bindings::virtio_config::VIRTIO_F_RING_PACKED;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 use super::chain::Purpose;
-use super::fault::{FrontEndFault, MemoryFault};
+use super::fault::FrontEndFault;
+use super::log::DirtyLog;
 use super::memory::Memory;
-use super::message::Message;
 use super::receive::{self, Receive, Terms};
 use super::ring::Ring;
+use super::steering::Steering;
 use super::transmit::{self, Transmit};
-use crate::PortCounters;
-use crate::finish::Ability;
 use crate::frame::Pool;
 use crate::readiness::{Readiness, Watch};
+use crate::{Holdings, PortCounters};
 
-/// Index of the queue into which the guest receives.
+/// The feature bit that announces protocol features.
+const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+/// The feature bit that is set while written pages are logged.
+const LOG_ALL: u64 = VhostUserVirtioFeatures::LOG_ALL.bits();
+
+/// Index within its pair of the queue into which the guest receives.
 pub(super) const RECEIVES: usize = 0;
 /// Index of the queue from which it sends.
 pub(super) const SENDS: usize = 1;
-
-/// The bit of a kick, call or error request without a descriptor.
-const NO_FILE: u64 = 1 << 8;
-
-/// The bits of the features that the device offers: the ring's formats, and the offloads that either side may leave to
-/// the other, if negotiated.
-#[rustfmt::skip]
-const OFFERED: &[u32] = &[
-    VIRTIO_F_VERSION_1, VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC, VIRTIO_NET_F_MRG_RXBUF,
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_USO,
-    VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN,
-    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
-];
-
-/// Returns the mask of the offered features, with the bit that announces protocol features.
-fn offered() -> u64 {
-    OFFERED
-        .iter()
-        .fold(VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits(), |all, bit| all | 1 << bit)
-}
-
-/// Returns the mask of the offered protocol features of vhost-user.
-fn offered_protocol() -> u64 {
-    let all = Protocol::MQ
-        | Protocol::REPLY_ACK
-        | Protocol::MTU
-        | Protocol::CONFIGURE_MEM_SLOTS
-        | Protocol::RESET_DEVICE;
-    all.bits()
-}
 
 /// The device and all state of its guest.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) memory: Memory,
+    /// The log of written pages that the front end shares, kept while its feature is set.
+    pub(super) log: Option<Arc<DirtyLog>>,
     /// Maximum number of memory regions that the front end may share.
-    max_regions: usize,
-    pub(super) rings: [Ring; 2],
-    features: u64,
-    protocol: u64,
+    pub(super) max_regions: usize,
+    /// The pairs that the front end has named so far, and the first.
+    pub(super) pairs: Vec<Pair>,
+    /// Maximum number of pairs.
+    pub(super) max_pairs: usize,
+    /// Number of frames that guests sent from and received in each pair.
+    pub(super) frames: Vec<(u64, u64)>,
+    pub(super) steering: Steering,
+    /// `true` if the machine is to be announced: the front end requests it after a live migration, or the guest has
+    /// started here.
+    pub(super) announces: bool,
+    pub(super) features: u64,
+    pub(super) protocol: u64,
     pub(super) terms: Terms,
-    pub(super) sent: Transmit,
-    pub(super) received: Receive,
     pub(super) pool: Pool,
     pub(super) counters: PortCounters,
 }
 
-/// The integers of a request's body.
-struct Body<'a>(&'a [u8]);
-
-impl Body<'_> {
-    fn u32(&self, at: usize) -> Result<u32, FrontEndFault> {
-        let bytes = self.0.get(at..at + 4).ok_or(FrontEndFault::TooShort)?;
-        Ok(u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
-    }
-
-    fn u64(&self, at: usize) -> Result<u64, FrontEndFault> {
-        let bytes = self.0.get(at..at + 8).ok_or(FrontEndFault::TooShort)?;
-        Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
-    }
-
-    fn region(&self, at: usize) -> Result<VhostUserMemoryRegion, FrontEndFault> {
-        let [guest, len, user, offset] = [0, 8, 16, 24].map(|field| self.u64(at + field));
-        Ok(VhostUserMemoryRegion::new(guest?, len?, user?, offset?))
-    }
-
-    /// Returns the queue that a request names, and the integer after it.
-    fn queue(&self) -> Result<(usize, u32), FrontEndFault> {
-        Ok((queue(u64::from(self.u32(0)?))?, self.u32(4)?))
-    }
+/// A pair of queues, and the frames in them. Queue `2 * pair` is the one into which the guest receives.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) rings: [Ring; 2],
+    pub(super) sent: Transmit,
+    pub(super) received: Receive,
 }
 
-fn queue(index: u64) -> Result<usize, FrontEndFault> {
-    match index {
-        0 => Ok(RECEIVES),
-        1 => Ok(SENDS),
-        _ => Err(FrontEndFault::NoQueue(index)),
+impl Pair {
+    fn new() -> Self {
+        Self {
+            rings: [Purpose::Received, Purpose::Sent].map(Ring::new),
+            sent: Transmit::new(),
+            received: Receive::default(),
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.rings.iter().all(Ring::is_running)
+    }
+
+    /// Returns `true` if it holds no frame.
+    fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.received.is_empty()
     }
 }
 
 impl Device {
-    pub(super) fn new(max_regions: usize) -> Self {
+    pub(super) fn new(max_regions: usize, max_pairs: usize) -> Self {
         Self {
             memory: Memory::default(),
+            log: None,
             max_regions,
-            rings: [Ring::new(Purpose::Received), Ring::new(Purpose::Sent)],
+            pairs: vec![Pair::new()],
+            max_pairs,
+            frames: vec![(0, 0)],
+            steering: Steering::default(),
+            announces: false,
             features: 0,
             protocol: 0,
             terms: Terms::default(),
-            sent: Transmit::new(),
-            received: Receive::default(),
             pool: Pool::default(),
             counters: PortCounters::default(),
         }
     }
 
-    pub(super) fn transmit(&mut self) -> (&mut Transmit, transmit::Scene<'_>) {
-        let Self { memory, rings: [_, ring], sent, pool, counters, .. } = self;
+    pub(super) fn transmit(&mut self, pair: usize) -> (&mut Transmit, transmit::Scene<'_>) {
+        let Self { memory, pairs, pool, counters, .. } = self;
+        let Pair { rings: [_, ring], sent, .. } = &mut pairs[pair];
         (sent, transmit::Scene { memory, ring, pool, counters })
     }
 
-    pub(super) fn receive(&mut self) -> (&mut Receive, receive::Scene<'_>) {
-        let Self { memory, rings: [ring, _], received, pool, counters, terms, .. } = self;
+    pub(super) fn receive(&mut self, pair: usize) -> (&mut Receive, receive::Scene<'_>) {
+        let Self { memory, pairs, pool, counters, terms, .. } = self;
+        let Pair { rings: [ring, _], received, .. } = &mut pairs[pair];
         (received, receive::Scene { memory, ring, pool, counters, terms: *terms })
     }
 
-    /// Executes a request. Returns its answer, if that is more than success.
-    ///
-    /// # Errors
-    /// The fault of the front end's request.
-    pub(super) fn handle(
-        &mut self,
-        message: Message,
-        readiness: &Readiness,
-    ) -> Result<Option<Vec<u8>>, FrontEndFault> {
-        let request = FrontendReq::try_from(message.request);
-        let body = Body(&message.body);
-        let mut files = message.files.into_iter();
-        let number = |value: u64| Ok(Some(value.to_ne_bytes().to_vec()));
-        match request {
-            Ok(FrontendReq::GET_FEATURES) => return number(offered()),
-            Ok(FrontendReq::GET_PROTOCOL_FEATURES) => return number(offered_protocol()),
-            Ok(FrontendReq::GET_QUEUE_NUM) => return number(1),
-            Ok(FrontendReq::GET_MAX_MEM_SLOTS) => return number(self.max_regions as u64),
-            Ok(FrontendReq::GET_VRING_BASE) => {
-                let (queue, _) = body.queue()?;
-                self.stop(queue);
-                let base = [body.u32(0)?, u32::from(self.rings[queue].base())];
-                return Ok(Some(base.map(u32::to_ne_bytes).concat()));
+    /// Returns the index of the queue that the front end names; its pair is created if it is new.
+    pub(super) fn queue(&mut self, index: u64) -> Result<usize, FrontEndFault> {
+        let count = 2 * self.max_pairs;
+        let known = usize::try_from(index).ok().filter(|&queue| queue < count);
+        let queue = known.ok_or(FrontEndFault::NoQueue { index, count })?;
+        while self.pairs.len() <= queue / 2 {
+            let mut pair = Pair::new();
+            for ring in &mut pair.rings {
+                ring.set_packed(self.is_packed())?;
+                // Without protocol features nothing enables rings.
+                ring.enabled = self.features != 0 && self.features & PROTOCOL_FEATURES == 0;
             }
-            Ok(FrontendReq::SET_FEATURES) => self.set_features(body.u64(0)?)?,
-            Ok(FrontendReq::SET_PROTOCOL_FEATURES) => {
-                self.protocol = body.u64(0)? & offered_protocol();
-            }
-            Ok(FrontendReq::RESET_OWNER | FrontendReq::RESET_DEVICE) => self.reset(readiness),
-            Ok(FrontendReq::SET_MEM_TABLE) => {
-                self.memory = Memory::map(table(&body, files)?, self.max_regions)?;
-            }
-            Ok(FrontendReq::ADD_MEM_REG) => {
-                let file = files.next().ok_or(MemoryFault::NoDescriptor)?;
-                self.memory.add(&body.region(8)?, File::from(file), self.max_regions)?;
-            }
-            Ok(FrontendReq::REM_MEM_REG) => self.memory.remove(&body.region(8)?)?,
-            Ok(FrontendReq::SET_VRING_NUM) => {
-                let (queue, size) = body.queue()?;
-                self.stopped(queue)?.set_size(size)?;
-            }
-            Ok(FrontendReq::SET_VRING_BASE) => {
-                let (queue, base) = body.queue()?;
-                let base = u16::try_from(base).map_err(|_| FrontEndFault::Base(base))?;
-                self.stopped(queue)?.set_base(base);
-            }
-            Ok(FrontendReq::SET_VRING_ADDR) => {
-                let (queue, _) = body.queue()?;
-                let (table, used, offered) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
-                self.rings[queue].set_places(table, offered, used);
-            }
-            Ok(FrontendReq::SET_VRING_ENABLE) => {
-                let (queue, enable) = body.queue()?;
-                if enable == 0 {
-                    self.return_buffers(queue);
-                }
-                self.rings[queue].enabled = enable != 0;
-            }
-            Ok(FrontendReq::SET_VRING_KICK) => {
-                let (queue, file) = event(&body, files.next())?;
-                let file = file.ok_or(FrontEndFault::NoKicks)?;
-                self.set_kick(queue, file, readiness)?;
-            }
-            Ok(FrontendReq::SET_VRING_CALL) => {
-                let (queue, file) = event(&body, files.next())?;
-                self.rings[queue].call = file;
-                // Interrupts that the old descriptor no longer carried would be lost.
-                self.rings[queue].interrupt();
-            }
-            Ok(FrontendReq::SET_VRING_ERR) => {
-                let (queue, file) = event(&body, files.next())?;
-                self.rings[queue].error = file;
-            }
-            Ok(FrontendReq::SET_OWNER | FrontendReq::NET_SET_MTU | FrontendReq::SEND_RARP) => {}
-            Ok(other) => return Err(FrontEndFault::NotOffered(format!("{other:?}"))),
-            Err(_) => return Err(FrontEndFault::UnknownRequest(message.request)),
+            self.pairs.push(pair);
+            self.frames.resize(self.frames.len().max(self.pairs.len()), (0, 0));
         }
-        self.update();
-        Ok(None)
+        Ok(queue)
+    }
+
+    pub(super) fn ring(&mut self, queue: usize) -> &mut Ring {
+        &mut self.pairs[queue / 2].rings[queue % 2]
+    }
+
+    /// Returns `true` if the front end has named this queue or one after it, and has not disconnected since.
+    pub(super) fn has_queue(&self, queue: usize) -> bool {
+        queue < self.queues()
+    }
+
+    /// Returns the number of queues of all pairs.
+    fn queues(&self) -> usize {
+        2 * self.pairs.len()
     }
 
     /// Returns the number of memory regions that the front end shares, and their maximum.
-    pub(super) fn regions(&self) -> (usize, usize) {
+    fn regions(&self) -> (usize, usize) {
         (self.memory.regions(), self.max_regions)
+    }
+
+    pub(super) fn holdings(&self) -> Holdings {
+        let running = self.pairs.iter().filter(|pair| pair.is_running()).count();
+        let (regions, queue_pairs) = (self.regions(), (running, self.max_pairs));
+        let mut holdings = Holdings { regions, queue_pairs, ..Holdings::default() };
+        for pair in &self.pairs {
+            pair.sent.add_to(&mut holdings);
+            pair.received.add_to(&mut holdings);
+        }
+        holdings
+    }
+
+    /// Returns `true` if the driver has chosen packed rings.
+    fn is_packed(&self) -> bool {
+        self.features & 1 << VIRTIO_F_RING_PACKED != 0
     }
 
     /// Returns `true` if every request may be answered.
@@ -230,63 +171,60 @@ impl Device {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.rings.iter().all(Ring::is_running)
+        self.pairs.iter().any(Pair::is_running)
+    }
+
+    /// Returns the pair for a frame of the flow.
+    pub(super) fn pair_of(&self, flow: Option<u32>) -> usize {
+        let is_running = |pair: usize| self.pairs[pair].rings[RECEIVES].is_running();
+        self.steering.pair_of(flow, self.pairs.len(), is_running)
     }
 
     /// Updates which queues can run, after a request may have changed it.
-    fn update(&mut self) {
-        let event_idx = self.has(VIRTIO_RING_F_EVENT_IDX);
-        for queue in [RECEIVES, SENDS] {
-            let was_running = self.rings[queue].is_running();
-            self.rings[queue].update(&self.memory, event_idx);
-            if was_running && !self.rings[queue].is_running() {
+    pub(super) fn update(&mut self) {
+        let was_up = self.is_up();
+        let event_idx = self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0;
+        let is_logging = self.features & LOG_ALL != 0;
+        self.memory.set_log(self.log.as_ref().filter(|_| is_logging));
+        for queue in 0..self.queues() {
+            let ring = &mut self.pairs[queue / 2].rings[queue % 2];
+            let was_running = ring.is_running();
+            ring.update(&self.memory, event_idx);
+            if was_running && !ring.is_running() {
                 // Its memory is gone: held buffers are dropped, with copies where possible.
                 self.return_all(queue);
             }
         }
+        self.announces |= !was_up && self.is_up();
+        self.move_stranded();
     }
 
-    fn has(&self, bit: u32) -> bool {
-        self.features & 1 << bit != 0
-    }
-
-    fn set_features(&mut self, features: u64) -> Result<(), FrontEndFault> {
-        if features & !offered() != 0 {
-            return Err(FrontEndFault::Features(features));
+    /// Moves the frames that wait in a queue that does not run to one that does: a guest may use fewer queues from
+    /// now on.
+    fn move_stranded(&mut self) {
+        let is_running = |pair: &Pair| pair.rings[RECEIVES].is_running();
+        let Some(to) = self.pairs.iter().position(is_running) else { return };
+        for from in 0..self.pairs.len() {
+            if !is_running(&self.pairs[from]) {
+                let frames = self.pairs[from].received.take_waiting();
+                frames.into_iter().for_each(|frame| self.pairs[to].received.enqueue(frame));
+            }
         }
-        self.features = features;
-        self.terms = Terms {
-            ability: Ability {
-                checksum: self.has(VIRTIO_NET_F_GUEST_CSUM),
-                tcp_v4: self.has(VIRTIO_NET_F_GUEST_TSO4),
-                tcp_v6: self.has(VIRTIO_NET_F_GUEST_TSO6),
-                ecn: self.has(VIRTIO_NET_F_GUEST_ECN),
-                udp_v4: self.has(VIRTIO_NET_F_GUEST_USO4),
-                udp_v6: self.has(VIRTIO_NET_F_GUEST_USO6),
-            },
-            mergeable: self.has(VIRTIO_NET_F_MRG_RXBUF),
-        };
-        // If a front end does not negotiate protocol features, its rings are enabled from the
-        // start.
-        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-            self.rings.iter_mut().for_each(|ring| ring.enabled = true);
-        }
-        Ok(())
     }
 
     /// Returns a stopped ring, whose size or index may be set.
-    fn stopped(&mut self, queue: usize) -> Result<&mut Ring, FrontEndFault> {
-        let ring = &mut self.rings[queue];
+    pub(super) fn stopped(&mut self, queue: usize) -> Result<&mut Ring, FrontEndFault> {
+        let ring = self.ring(queue);
         if ring.is_running() { Err(FrontEndFault::Running) } else { Ok(ring) }
     }
 
-    fn set_kick(
+    pub(super) fn set_kick(
         &mut self,
         queue: usize,
         file: OwnedFd,
         readiness: &Readiness,
     ) -> Result<(), FrontEndFault> {
-        let ring = &mut self.rings[queue];
+        let ring = self.ring(queue);
         if let Some(old) = ring.kick.take() {
             readiness.remove(old);
         }
@@ -297,30 +235,45 @@ impl Device {
         Ok(())
     }
 
+    /// Enables or disables a queue. A disabled one returns all buffers to the guest.
+    pub(super) fn set_enabled(&mut self, queue: usize, enabled: bool) {
+        if !enabled {
+            self.return_buffers(queue);
+        }
+        self.ring(queue).enabled = enabled;
+    }
+
     /// Returns all buffers of a queue to the guest.
-    pub(super) fn return_buffers(&mut self, queue: usize) {
-        if !self.rings[queue].is_running() {
+    fn return_buffers(&mut self, queue: usize) {
+        if !self.ring(queue).is_running() {
             return;
         }
         self.return_all(queue);
-        if self.rings[queue].publish(&self.memory) {
-            self.rings[queue].interrupt();
+        let ring = &mut self.pairs[queue / 2].rings[queue % 2];
+        if ring.publish(&self.memory) {
+            ring.interrupt();
         }
+        ring.leave(&self.memory);
+    }
+
+    /// Returns all buffers of all queues to the guest.
+    pub(super) fn return_all_buffers(&mut self) {
+        (0..self.queues()).for_each(|queue| self.return_buffers(queue));
     }
 
     fn return_all(&mut self, queue: usize) {
-        if queue == SENDS {
-            let (sent, mut scene) = self.transmit();
+        if queue % 2 == SENDS {
+            let (sent, mut scene) = self.transmit(queue / 2);
             sent.return_buffers(&mut scene);
         } else {
-            let (received, mut scene) = self.receive();
+            let (received, mut scene) = self.receive(queue / 2);
             received.return_buffers(&mut scene);
         }
     }
 
     /// Publishes the returned buffers to the guest, and interrupts it if it requests that.
     pub(super) fn publish(&mut self) {
-        for ring in &mut self.rings {
+        for ring in self.pairs.iter_mut().flat_map(|pair| &mut pair.rings) {
             if ring.is_running() && ring.publish(&self.memory) && ring.interrupt() {
                 self.counters.notifications += 1;
             }
@@ -329,63 +282,32 @@ impl Device {
 
     pub(super) fn stop(&mut self, queue: usize) {
         self.return_buffers(queue);
-        self.rings[queue].stop();
+        self.ring(queue).stop();
     }
 
     /// Resets the guest's state.
     pub(super) fn reset(&mut self, readiness: &Readiness) {
-        for (queue, purpose) in [(RECEIVES, Purpose::Received), (SENDS, Purpose::Sent)] {
+        for queue in 0..self.queues() {
             self.stop(queue);
-            if let Some(kick) = self.rings[queue].kick.take() {
+            let purpose = if queue % 2 == SENDS { Purpose::Sent } else { Purpose::Received };
+            let ring = std::mem::replace(self.ring(queue), Ring::new(purpose));
+            if let Some(kick) = ring.kick {
                 // The front end still has it open, so closing it here would not end the watch.
                 readiness.remove(kick);
             }
-            self.rings[queue] = Ring::new(purpose);
         }
-        self.sent.forget_custody();
+        self.pairs.iter_mut().for_each(|pair| pair.sent.forget_custody());
+        self.steering = Steering::default();
         self.features = 0;
     }
 
     /// The state without a guest, after a [`reset`](Self::reset).
     pub(super) fn forget_front_end(&mut self) {
         self.memory = Memory::default();
+        self.log = None;
         self.protocol = 0;
+        while self.pairs.len() > 1 && self.pairs.last().is_some_and(Pair::is_empty) {
+            self.pairs.pop();
+        }
     }
-}
-
-/// Returns the regions of a memory table and their files.
-fn table(
-    body: &Body<'_>,
-    files: impl Iterator<Item = OwnedFd>,
-) -> Result<Vec<(VhostUserMemoryRegion, File)>, FrontEndFault> {
-    let count = body.u32(0)? as usize;
-    let files: Vec<OwnedFd> = files.collect();
-    if count != files.len() {
-        let descriptors = files.len();
-        return Err(MemoryFault::Descriptors { regions: count, descriptors }.into());
-    }
-    let region = |(at, file)| Ok((body.region(8 + 32 * at)?, File::from(file)));
-    files.into_iter().enumerate().map(region).collect()
-}
-
-/// Returns the queue and the eventfd of a request that carries one.
-fn event(
-    body: &Body<'_>,
-    file: Option<OwnedFd>,
-) -> Result<(usize, Option<OwnedFd>), FrontEndFault> {
-    let value = body.u64(0)?;
-    let queue = queue(value & (NO_FILE - 1))?;
-    if value & NO_FILE != 0 {
-        return Ok((queue, None));
-    }
-    let file = file.ok_or(FrontEndFault::NoDescriptor)?;
-    // A write to anything else could block, and a read from it could have any effect.
-    let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]") {
-        return Err(FrontEndFault::NoEventfd);
-    }
-    let nonblocking =
-        fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK));
-    nonblocking.map_err(FrontEndFault::Eventfd)?;
-    Ok((queue, Some(file)))
 }

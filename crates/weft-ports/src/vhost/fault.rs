@@ -28,8 +28,16 @@ pub enum FrontEndFault {
     #[error("sets features that were not offered ({0:#x})")]
     Features(u64),
     /// The queue does not exist.
-    #[error("names queue {0}, there are two")]
-    NoQueue(u64),
+    #[error(
+        "names queue {index} of {count}: give the guest fewer queues, or the port more \
+         (`queue-pairs`)"
+    )]
+    NoQueue {
+        /// The queue's number.
+        index: u64,
+        /// Number of queues.
+        count: usize,
+    },
     /// A running queue may not be changed.
     #[error("changes a queue that is running")]
     Running,
@@ -101,6 +109,9 @@ pub enum MemoryFault {
     /// The region cannot be mapped.
     #[error("map: {0}")]
     Map(#[source] vhost::vhost_user::Error),
+    /// The dirty log cannot be mapped.
+    #[error("map the dirty log: {0}")]
+    Log(String),
     /// The region's last address exceeds 64 bits.
     #[error("region overflows")]
     Overflow,

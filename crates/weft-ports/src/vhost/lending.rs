@@ -4,13 +4,18 @@ use std::collections::VecDeque;
 
 use super::chain::Segment;
 use super::memory::Memory;
-use super::ring::{Ring, RingError};
+use super::ring::Ring;
+use super::virtqueue::{MAX_PIECES, RingError};
 use crate::HEADER_LEN;
 use crate::finish::Header;
 use crate::frame::{Frame, Pool};
 
 /// Offset of `num_buffers` in the virtio header.
 const NUM_BUFFERS: usize = 10;
+
+/// Maximum number of pieces or buffers of a list that is kept for reuse, and maximum number of such lists.
+const MAX_KEPT: usize = 256;
+const MAX_KEPT_LISTS: usize = 256;
 
 /// One buffer of the guest.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +47,8 @@ pub(super) enum Lent {
 pub(super) struct Lender {
     /// Buffers that were taken and are unused.
     spare: VecDeque<(Chain, Vec<Segment>)>,
+    /// Number of pieces of all taken buffers.
+    pieces: usize,
     /// Empty lists for reuse.
     lists: Vec<Buffers>,
 }
@@ -96,10 +103,16 @@ impl Lender {
             // The guest need not notify of new buffers: they are looked up when a frame needs one.
             ring.suppress_kicks(memory);
             let Some(head) = ring.next_head(memory)? else { return Ok(None) };
-            let len = ring.walk(memory, head, &mut buffers.segments)?;
-            if len < HEADER_LEN {
-                return Err(RingError::Short { len });
-            }
+            let walked = ring.walk(memory, head, &mut buffers.segments).map_err(RingError::from);
+            let pieces = self.pieces + buffers.segments.len() - start;
+            let checked = walked.and_then(|len| match len {
+                _ if len < HEADER_LEN => Err(RingError::Short { len }),
+                _ if pieces > MAX_PIECES => Err(RingError::Pieces),
+                _ => Ok(len),
+            });
+            // The other buffers are kept without the pieces of this one.
+            let len = checked.inspect_err(|_| buffers.segments.truncate(start))?;
+            self.pieces = pieces;
             Chain { head, len }
         };
         for piece in &mut buffers.segments[start..] {
@@ -126,15 +139,20 @@ impl Lender {
         self.recycle(buffers);
     }
 
-    /// Keeps the lists of buffers that were returned.
+    /// Keeps the lists of buffers that were returned, unless they are long.
     pub(super) fn recycle(&mut self, mut buffers: Buffers) {
+        self.pieces -= buffers.segments.len();
         buffers.chains.clear();
         buffers.segments.clear();
-        self.lists.push(buffers);
+        let capacity = buffers.segments.capacity().max(buffers.chains.capacity());
+        if capacity <= MAX_KEPT && self.lists.len() < MAX_KEPT_LISTS {
+            self.lists.push(buffers);
+        }
     }
 
-    /// Returns unused buffers to the guest.
+    /// Returns unused buffers to the guest, after all others.
     pub(super) fn return_buffers(&mut self, memory: &Memory, ring: &mut Ring) {
+        self.pieces = 0;
         for (chain, _) in self.spare.drain(..) {
             ring.push_used(memory, chain.head, 0);
         }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::fcntl_get_seals;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
     Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -12,6 +11,8 @@ use vm_memory::{
 
 use super::chain::{Descriptors, Segment, for_each_piece};
 use super::fault::MemoryFault;
+use super::file_kind::check_kind;
+use super::log::DirtyLog;
 use super::withdrawn::Watched;
 
 /// The guest's memory, mapped here.
@@ -20,6 +21,8 @@ pub(super) struct Memory {
     /// Before the mappings, so that none is watched when it is unmapped.
     regions: Vec<Region>,
     guest: GuestMemoryMmap,
+    /// The log of written pages during a live migration.
+    log: Option<Arc<DirtyLog>>,
 }
 
 /// A region and its addresses in the guest and in the front end.
@@ -28,6 +31,8 @@ struct Region {
     guest: u64,
     user: u64,
     len: u64,
+    /// Number of times that the front end has added it and not removed it.
+    added: usize,
     watched: Watched,
 }
 
@@ -48,7 +53,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Maps one more region, unless there are `max_regions` already.
+    /// Maps one more region, unless there are `max_regions` already. QEMU 7.2 adds and removes a region once for each pair
+    /// of queues; one that is there already is mapped again.
     pub(super) fn add(
         &mut self,
         region: &VhostUserMemoryRegion,
@@ -56,7 +62,8 @@ impl Memory {
         max_regions: usize,
     ) -> Result<(), MemoryFault> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
-        if self.regions.len() >= max_regions {
+        let same = self.position(region);
+        if same.is_none() && self.regions.len() >= max_regions {
             return Err(MemoryFault::TooMany(max_regions));
         }
         check_kind(&file)?;
@@ -73,19 +80,45 @@ impl Memory {
         let watched = Watched::new(mapping.as_ptr() as usize, mapping.size());
         let mapped =
             GuestRegionMmap::new(mapping, GuestAddress(guest)).ok_or(MemoryFault::Overflow)?;
+        let mut added = 1;
+        if let Some(at) = same {
+            added += self.regions.remove(at).added;
+            (self.guest, _) = self.guest.remove_region(GuestAddress(guest), len)?;
+        }
         self.guest = self.guest.insert_region(Arc::new(mapped))?;
-        self.regions.push(Region { guest, user, len, watched });
+        self.regions.push(Region { guest, user, len, added, watched });
         Ok(())
     }
 
-    /// Unmaps a region.
-    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), MemoryFault> {
+    /// Returns the index of a region with the same addresses and length.
+    fn position(&self, region: &VhostUserMemoryRegion) -> Option<usize> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
         let same = |one: &Region| (one.guest, one.user, one.len) == (guest, user, len);
-        let at = self.regions.iter().position(same).ok_or(MemoryFault::NoRegion)?;
-        self.regions.remove(at);
-        (self.guest, _) = self.guest.remove_region(GuestAddress(guest), len)?;
+        self.regions.iter().position(same)
+    }
+
+    /// Unmaps a region, if it has been removed as often as it was added.
+    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), MemoryFault> {
+        let at = self.position(region).ok_or(MemoryFault::NoRegion)?;
+        self.regions[at].added -= 1;
+        if self.regions[at].added == 0 {
+            let Region { guest, len, .. } = self.regions.remove(at);
+            (self.guest, _) = self.guest.remove_region(GuestAddress(guest), len)?;
+        }
         Ok(())
+    }
+
+    /// Sets the log of written pages; `None` if none is kept.
+    pub(super) fn set_log(&mut self, log: Option<&Arc<DirtyLog>>) {
+        self.log = log.cloned();
+    }
+
+    /// Records a write that did not pass through this module.
+    #[inline]
+    pub(super) fn log_write(&self, address: u64, len: u64) {
+        if let Some(log) = &self.log {
+            log.mark(address, len);
+        }
     }
 
     /// Returns the number of regions.
@@ -96,6 +129,7 @@ impl Memory {
     /// Returns `true` if the front end has truncated the file of a region since it was mapped.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.regions.iter().any(|region| region.watched.is_withdrawn())
+            || self.log.as_ref().is_some_and(|log| log.is_withdrawn())
     }
 
     /// Returns the guest-physical address of a front end's address.
@@ -118,11 +152,15 @@ impl Memory {
     }
 
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Missing> {
-        if let Some(slice) = self.slice(address, bytes.len()) {
-            slice.copy_from(bytes);
-            return Ok(());
-        }
-        self.guest.write_slice(bytes, GuestAddress(address)).map_err(|_| Missing)
+        let written = match self.slice(address, bytes.len()) {
+            Some(slice) => {
+                slice.copy_from(bytes);
+                Ok(())
+            }
+            None => self.guest.write_slice(bytes, GuestAddress(address)).map_err(|_| Missing),
+        };
+        self.log_write(address, bytes.len() as u64);
+        written
     }
 
     /// Returns the bytes if they lie within one region. Nearly all do, and this is faster than the
@@ -140,7 +178,9 @@ impl Memory {
 
     pub(super) fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), Missing> {
         let slice = self.slice(address, 2).ok_or(Missing)?;
-        slice.store(value.to_le(), 0, order).map_err(|_| Missing)
+        let stored = slice.store(value.to_le(), 0, order).map_err(|_| Missing);
+        self.log_write(address, 2);
+        stored
     }
 
     /// Copies from a buffer of several pieces; missing bytes are zero.
@@ -170,16 +210,6 @@ impl Memory {
             self.write(address, &bytes[range])
         })
     }
-}
-
-/// Refuses a file whose pages are not memory: a file system in user space (FUSE) may delay each
-/// access, and would block this thread with all its tenants.
-///
-/// Only memfd, tmpfs and hugetlbfs have seals. The kernel answers a query for them itself, whereas
-/// it would ask such a file system even for its statistics (fstatfs(2)) and the file's length
-/// (fstat(2)).
-fn check_kind(file: &File) -> Result<(), MemoryFault> {
-    fcntl_get_seals(file).map(drop).map_err(|_| MemoryFault::Kind)
 }
 
 impl Descriptors for Memory {

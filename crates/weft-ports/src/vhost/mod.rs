@@ -4,45 +4,57 @@
 //! This module serves the front end's requests itself and not with a library's loop, because that loop waits for whole
 //! messages, and because QEMU 7.2 enables queues before it sends the features that it has accepted.
 
+mod body;
 mod chain;
 mod device;
 mod fault;
+mod features;
+mod file_kind;
+mod frames;
 mod lending;
+mod log;
 mod memory;
 mod message;
+mod packed;
 mod receive;
+mod requests;
 mod ring;
 mod socket;
+mod split;
+mod steering;
 mod transmit;
+mod virtqueue;
 mod withdrawn;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weft_units::{Duration, Instant};
-use weft_vpc::{Reading, Slot, Staging, Token, Turn};
+use vhost::vhost_user::message::FrontendReq;
+use weft_units::Instant;
 
-pub use self::chain::{ChainError, Descriptors, Purpose, Segment, walk};
-use self::device::{Device, RECEIVES, SENDS};
+pub use self::chain::{
+    ChainError, Descriptors, PackedChain, Position, Purpose, Segment, walk, walk_packed,
+};
+use self::device::{Device, SENDS};
 pub use self::fault::{FrontEndFault, MemoryFault};
 use self::message::Channel;
-pub use self::ring::RingError;
 use self::socket::Rendezvous;
 pub use self::transmit::Custody;
+pub use self::virtqueue::RingError;
 use crate::readiness::{Readiness, Watch};
-use crate::{Holdings, Limits, Port, PortCounters, PortError, Sent};
+use crate::{Limits, Port, PortError};
 
 /// Keys of the watched descriptors; the key of a kick is its queue's number.
-const LISTENER: u64 = 2;
-const CHANNEL: u64 = 3;
-const WAKE: u64 = 4;
+const LISTENER: u64 = 256;
+const CHANNEL: u64 = 257;
+const WAKE: u64 = 258;
 
 /// Maximum number of requests served in one call, so that other ports are not delayed.
 const MAX_REQUESTS_PER_CALL: usize = 32;
 
-/// The interval at which unused buffers are freed.
-const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of the request that shares a log of written pages.
+const SET_LOG_BASE: u32 = FrontendReq::SET_LOG_BASE as u32;
 
 /// The side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +80,17 @@ pub struct VhostConfig {
     /// Maximum number of memory regions that the front end may share: QEMU has one for each piece of a guest's memory,
     /// DPDK one for each file of huge pages, without its option `--single-file-segments`.
     pub max_regions: usize,
+    /// The guest's Ethernet address, if the port is to announce it when the guest starts here, and when its front end
+    /// requests that after a live migration.
+    pub mac: Option<[u8; 6]>,
+    /// Maximum number of pairs of queues that the guest may use, [`MAX_PAIRS`](Self::MAX_PAIRS) at most.
+    pub max_pairs: usize,
 }
 
 impl VhostConfig {
+    /// The maximum of [`max_pairs`](Self::max_pairs), and its default.
+    pub const MAX_PAIRS: u8 = 16;
+
     /// The default of [`max_regions`](Self::max_regions).
     pub const MAX_REGIONS: u16 = 32;
 
@@ -82,6 +102,8 @@ impl VhostConfig {
             window: 512,
             limits: Limits::default(),
             max_regions: Self::MAX_REGIONS.into(),
+            mac: None,
+            max_pairs: Self::MAX_PAIRS.into(),
         }
     }
 }
@@ -96,8 +118,14 @@ pub struct VhostPort {
     device: Device,
     /// The eventfd written when there are frames to take without a kick.
     wakes: OwnedFd,
+    mac: Option<[u8; 6]>,
+    /// The time of the last announcement.
+    announced: Option<Instant>,
     window: usize,
     limits: Limits,
+    /// The pair of queues that is served next, and the number of frames taken from it in a row.
+    next: usize,
+    burst: usize,
     trimmed: Instant,
     /// The error of a queue found in a call that cannot return errors; the next flush reports it.
     fault: Option<(usize, RingError)>,
@@ -125,23 +153,30 @@ impl VhostPort {
             rendezvous,
             readiness,
             channel: None,
-            device: Device::new(config.max_regions),
+            device: Device::new(
+                config.max_regions,
+                config.max_pairs.clamp(1, VhostConfig::MAX_PAIRS.into()),
+            ),
             wakes,
+            mac: config.mac,
+            announced: None,
             window: config.window,
             limits,
+            next: 0,
+            burst: 0,
             trimmed: Instant::EPOCH,
             fault: None,
         })
     }
 
-    /// Returns the place in which frames are kept until they are acknowledged.
+    /// Returns the place in which frames of the first pair of queues are kept until they are acknowledged.
     pub fn custody(&self) -> Custody {
-        self.device.sent.custody()
+        self.device.pairs[0].sent.custody()
     }
 
-    /// Returns the bounds of held frames that the guest sent.
-    fn window(&self) -> Limits {
-        Limits { frames: self.window, bytes: self.limits.bytes }
+    /// Returns the number of frames that guests sent from and received in each pair of queues that one has used.
+    pub fn frames_by_pair(&self) -> Vec<(u64, u64)> {
+        self.device.frames.clone()
     }
 
     /// Connects a front end that waits, if none is connected.
@@ -175,13 +210,19 @@ impl VhostPort {
                 Err(error) => return Err(self.disconnect(FrontEndFault::Gone(error))),
             };
             let (request, need_reply) = (message.request, message.need_reply);
-            let (answer, refusal) = match self.device.handle(message, &self.readiness) {
+            let handled = self.device.handle(message, &self.readiness);
+            let wants_verdict = need_reply && self.device.answers_all();
+            let (answer, refusal) = match handled {
                 Ok(answer) => (answer, None),
+                // The front end waits for an answer, and QEMU takes any one for success: it would copy a machine without
+                // the pages that are not logged.
+                Err(fault) if request == SET_LOG_BASE && !wants_verdict => {
+                    return Err(self.disconnect(fault));
+                }
                 Err(fault) => (None, Some(self.front_end(fault))),
             };
             // If REPLY_ACK was negotiated, a request without its own reply is answered with its success.
             let verdict = u64::from(refusal.is_some()).to_ne_bytes().to_vec();
-            let wants_verdict = need_reply && self.device.answers_all();
             let body = answer.or_else(|| wants_verdict.then_some(verdict));
             if let Some(body) = body {
                 let replied = self.channel.as_ref().map(|channel| channel.reply(request, &body));
@@ -207,6 +248,8 @@ impl VhostPort {
         }
         self.device.reset(&self.readiness);
         self.device.forget_front_end();
+        // It names a queue that is not there any more.
+        self.fault = None;
         match self.watch_listener(Watch::Level) {
             Ok(()) => self.front_end(why),
             Err(error) => error,
@@ -218,8 +261,8 @@ impl VhostPort {
     fn stop_broken(&mut self, queue: usize, source: RingError) -> PortError {
         self.device.counters.bad_chain += 1;
         self.device.stop(queue);
-        self.device.rings[queue].notify_error();
-        let queue = if queue == SENDS { "sending" } else { "receiving" };
+        self.device.ring(queue).notify_error();
+        let queue = if queue % 2 == SENDS { "sending" } else { "receiving" };
         PortError::Ring { port: self.name.clone(), queue, source }
     }
 
@@ -233,150 +276,6 @@ impl VhostPort {
             return Err(self.disconnect(MemoryFault::Withdrawn.into()));
         }
         Ok(())
-    }
-
-    fn deliver(&mut self) -> Result<(), PortError> {
-        if !self.device.rings[RECEIVES].is_running() {
-            return Ok(());
-        }
-        let (received, mut scene) = self.device.receive();
-        received.deliver(&mut scene).map_err(|error| self.stop_broken(RECEIVES, error))
-    }
-}
-
-impl Port for VhostPort {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.readiness.as_fd()
-    }
-
-    fn service(&mut self, now: Instant) -> Result<(), PortError> {
-        if now.since(self.trimmed) >= TRIM_INTERVAL {
-            self.trimmed = now;
-            self.device.pool.trim();
-        }
-        // Kicks and wakes are edge-triggered: it is enough to read them, and the queues are processed next.
-        let is_ready = self.readiness.poll(&[LISTENER, CHANNEL]);
-        self.check_memory()?;
-        if is_ready || self.channel.is_none() {
-            self.connect_front_end()?;
-            self.serve()?;
-        }
-        // A kick may have announced buffers for which frames wait.
-        self.flush()
-    }
-
-    fn is_up(&self) -> bool {
-        self.device.is_up()
-    }
-
-    fn take(&mut self, now: Instant) -> Result<Option<Sent>, PortError> {
-        self.check_memory()?;
-        if !self.device.rings[SENDS].is_running() {
-            return Ok(None);
-        }
-        let window = self.window();
-        let (sent, mut scene) = self.device.transmit();
-        if !sent.has_room(window) {
-            sent.full = true;
-            return Ok(None);
-        }
-        let taken = sent.take(&mut scene, now);
-        if std::mem::take(&mut sent.paused) {
-            self.wake();
-        }
-        taken.map_err(|error| self.stop_broken(SENDS, error))
-    }
-
-    fn read(
-        &mut self,
-        token: Token,
-        offset: u32,
-        out: &mut [u8],
-        reading: Reading,
-    ) -> Result<(), PortError> {
-        let (sent, mut scene) = self.device.transmit();
-        sent.read(&mut scene, token, offset, out, reading)
-    }
-
-    fn release(&mut self, token: Token) {
-        let window = self.window();
-        let (sent, mut scene) = self.device.transmit();
-        sent.release(&mut scene, token);
-        if sent.full && sent.has_room(window) {
-            sent.full = false;
-            self.wake();
-        }
-    }
-
-    fn release_overdue(&mut self, now: Instant, after: Duration) -> usize {
-        let (sent, mut scene) = self.device.transmit();
-        let count = sent.release_overdue(&mut scene, now, after);
-        if count > 0 {
-            // The guest waits for these buffers.
-            self.device.publish();
-        }
-        count
-    }
-
-    fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
-        let limits = self.limits;
-        let claimed = if self.device.is_up() {
-            let (received, mut scene) = self.device.receive();
-            received.claim(&mut scene, limits, len, turn, staging)
-        } else {
-            Ok(None)
-        };
-        let slot = claimed.unwrap_or_else(|error| {
-            // The next flush reports the error.
-            self.fault = Some((RECEIVES, error));
-            None
-        });
-        self.device.counters.no_buffer += u64::from(slot.is_none());
-        slot
-    }
-
-    fn place(&mut self, slot: Slot, offset: u32, bytes: &[u8]) -> Result<(), PortError> {
-        self.device.received.place(&self.device.memory, slot, offset, bytes)
-    }
-
-    fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize {
-        self.device.received.peek(&self.device.memory, slot, out)
-    }
-
-    fn complete(&mut self, slot: Slot) {
-        self.device.received.complete(slot);
-    }
-
-    fn cancel(&mut self, slot: Slot) {
-        self.device.received.cancel(&mut self.device.pool, slot);
-    }
-
-    fn flush(&mut self) -> Result<(), PortError> {
-        self.check_memory()?;
-        let delivered = match self.fault.take() {
-            Some((queue, error)) => Err(self.stop_broken(queue, error)),
-            None => self.deliver(),
-        };
-        self.device.publish();
-        delivered
-    }
-
-    fn return_buffers(&mut self) {
-        let _ = self.deliver();
-        for queue in [RECEIVES, SENDS] {
-            self.device.return_buffers(queue);
-        }
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.device.counters
-    }
-
-    fn holdings(&self) -> Holdings {
-        let mut holdings = Holdings { regions: self.device.regions(), ..Holdings::default() };
-        self.device.sent.add_to(&mut holdings);
-        self.device.received.add_to(&mut holdings);
-        holdings
     }
 }
 

@@ -12,7 +12,8 @@ use weft_vpc::{Slot, Staging, Turn};
 
 use super::lending::{Buffers, Lender, Lent};
 use super::memory::Memory;
-use super::ring::{Ring, RingError};
+use super::ring::Ring;
+use super::virtqueue::RingError;
 use crate::finish::{Ability, Finished, Header, finish};
 use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError};
@@ -83,8 +84,7 @@ impl Receive {
     ) -> Result<Option<Slot>, RingError> {
         // If the tenant is slow, the next frame waits like any other.
         let is_next = turn == Turn::Next && self.waiting.is_empty();
-        let held = self.claimed.len() + self.waiting.len();
-        let room = held < limits.frames && self.gathered < limits.bytes;
+        let room = self.has_room(limits);
         if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) || !(room || is_next) {
             return Ok(None);
         }
@@ -105,6 +105,15 @@ impl Receive {
             self.gathered += frame.memory();
             self.insert(Place::Local(frame))
         }))
+    }
+
+    /// Returns `true` if another frame may be held within the limits.
+    pub(super) fn has_room(&self, limits: Limits) -> bool {
+        self.claimed.len() + self.waiting.len() < limits.frames && self.gathered < limits.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.claimed.is_empty() && self.waiting.is_empty()
     }
 
     fn insert(&mut self, place: Place) -> Slot {
@@ -168,6 +177,35 @@ impl Receive {
             self.lent -= buffers.count();
         }
         self.waiting.extend(place);
+    }
+
+    /// Takes a claimed frame that is assembled in this process, to complete it elsewhere.
+    pub(super) fn take_local(&mut self, slot: Slot) -> Option<Frame> {
+        let Place::Local(_) = self.claimed.get(slot.0 as usize)? else { return None };
+        let Place::Local(frame) = self.claimed.remove(slot.0 as usize) else { return None };
+        self.gathered -= frame.memory();
+        Some(frame)
+    }
+
+    /// Takes all frames that wait in this process.
+    pub(super) fn take_waiting(&mut self) -> Vec<Frame> {
+        let mut frames = vec![];
+        for place in std::mem::take(&mut self.waiting) {
+            match place {
+                Place::Local(frame) => {
+                    self.gathered -= frame.memory();
+                    frames.push(frame);
+                }
+                Place::Guest(_) => self.waiting.push_back(place),
+            }
+        }
+        frames
+    }
+
+    /// Appends a complete frame of this process to those that wait.
+    pub(super) fn enqueue(&mut self, frame: Frame) {
+        self.gathered += frame.memory();
+        self.waiting.push_back(Place::Local(frame));
     }
 
     pub(super) fn cancel(&mut self, pool: &mut Pool, slot: Slot) {
@@ -325,9 +363,9 @@ impl Receive {
     }
 
     pub(super) fn add_to(&self, holdings: &mut Holdings) {
-        holdings.claimed = self.claimed.len();
-        holdings.waiting = self.waiting.len();
-        holdings.claimed_memory = self.gathered;
+        holdings.claimed += self.claimed.len();
+        holdings.waiting += self.waiting.len();
+        holdings.claimed_memory += self.gathered;
     }
 }
 

@@ -12,7 +12,8 @@ use weft_vpc::{Reading, Token};
 
 use super::chain::Segment;
 use super::memory::Memory;
-use super::ring::{Ring, RingError};
+use super::ring::Ring;
+use super::virtqueue::RingError;
 use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError, Sent};
 
@@ -92,6 +93,16 @@ impl Transmit {
         self.custody
     }
 
+    /// Returns the first bytes of a held frame, without the virtio header.
+    pub(super) fn head(&self, token: Token) -> &[u8] {
+        let head = |held: &Held| HEADER_LEN as usize..held.len.min(HEAD_LEN) as usize;
+        self.held.get(token.0 as usize).map_or(&[], |held| &held.first[head(held)])
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Resets the decision about the guest's buffers: after a restart it may be another guest.
     pub(super) fn forget_custody(&mut self) {
         self.custody = Custody::Probation;
@@ -153,6 +164,22 @@ impl Transmit {
         scene.counters.sent_frames += 1;
         scene.counters.sent_bytes += u64::from(len - HEADER_LEN);
         let serial = held.serial;
+        let token = Token(u32::try_from(self.held.insert(held)).expect("limits keep slabs small"));
+        self.order.push_back((token, serial));
+        Sent { token, len }
+    }
+
+    /// Holds a frame of the port's own, which is in no buffer of the guest.
+    pub(super) fn hold_own(&mut self, scene: &mut Scene<'_>, now: Instant, bytes: &[u8]) -> Sent {
+        self.serial = self.serial.wrapping_add(1);
+        let len = u32::try_from(bytes.len()).expect("a short frame");
+        let mut frame = scene.pool.frame(len);
+        frame.write(0, bytes).expect("a frame of its length");
+        self.copied += frame.memory();
+        let mut first = [0; HEAD_LEN as usize];
+        first[..bytes.len()].copy_from_slice(bytes);
+        let (serial, copy) = (self.serial, Some(Box::new(frame)));
+        let held = Held { serial, len, taken: now, head: None, copy, first };
         let token = Token(u32::try_from(self.held.insert(held)).expect("limits keep slabs small"));
         self.order.push_back((token, serial));
         Sent { token, len }
@@ -280,10 +307,10 @@ impl Transmit {
     }
 
     pub(super) fn add_to(&self, holdings: &mut Holdings) {
-        holdings.taken = self.held.len();
+        holdings.taken += self.held.len();
         let lists = self.held.capacity() * size_of::<Held>()
             + self.order.capacity() * size_of::<(Token, u32)>();
-        holdings.taken_memory = self.copied + lists;
+        holdings.taken_memory += self.copied + lists;
     }
 }
 

@@ -14,6 +14,8 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 use weft_ports::{Port, PortError, VhostPort};
 use weft_units::Instant;
 
+use super::packed::PackedDriver;
+
 pub(crate) const RECEIVES: usize = 0;
 pub(crate) const SENDS: usize = 1;
 
@@ -27,9 +29,12 @@ pub(crate) mod bit {
     pub(crate) const HOST_TSO4: u64 = 1 << 11;
     pub(crate) const MRG_RXBUF: u64 = 1 << 15;
     pub(crate) const INDIRECT: u64 = 1 << 28;
+    pub(crate) const MQ: u64 = 1 << 22;
+    pub(crate) const LOG_ALL: u64 = 1 << 26;
     pub(crate) const EVENT_IDX: u64 = 1 << 29;
     pub(crate) const PROTOCOL: u64 = 1 << 30;
     pub(crate) const VERSION_1: u64 = 1 << 32;
+    pub(crate) const PACKED: u64 = 1 << 34;
 }
 
 /// The features that a normal Linux guest accepts.
@@ -51,6 +56,7 @@ pub(crate) mod request {
     pub(crate) const SET_FEATURES: u32 = 2;
     pub(crate) const SET_OWNER: u32 = 3;
     pub(crate) const SET_MEM_TABLE: u32 = 5;
+    pub(crate) const SET_LOG_BASE: u32 = 6;
     pub(crate) const SET_VRING_NUM: u32 = 8;
     pub(crate) const SET_VRING_ADDR: u32 = 9;
     pub(crate) const SET_VRING_BASE: u32 = 10;
@@ -60,6 +66,8 @@ pub(crate) mod request {
     pub(crate) const SET_VRING_ERR: u32 = 14;
     pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
     pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub(crate) const GET_QUEUE_NUM: u32 = 17;
+    pub(crate) const SEND_RARP: u32 = 19;
     pub(crate) const SET_VRING_ENABLE: u32 = 18;
     pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
     pub(crate) const ADD_MEM_REG: u32 = 37;
@@ -75,6 +83,8 @@ pub(crate) const MEMORY: u64 = 64 << 20;
 /// The front end's address of the guest's memory.
 const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const BUFFERS: u64 = 1 << 20;
+/// The rings of further pairs of queues.
+const MORE_QUEUES: u64 = 40 << 20;
 
 /// A queue of the driver.
 pub(crate) struct Queue {
@@ -87,14 +97,32 @@ pub(crate) struct Queue {
     pub(crate) kick: OwnedFd,
     pub(crate) call: OwnedFd,
     pub(crate) error: OwnedFd,
+    pub(crate) packed: PackedDriver,
 }
 
 pub(crate) struct FrontEnd {
     pub(crate) stream: UnixStream,
     pub(crate) memory: GuestMemoryMmap,
     pub(crate) file: File,
-    pub(crate) queues: [Queue; 2],
+    pub(crate) queues: Vec<Queue>,
     pub(crate) features: u64,
+}
+
+impl Queue {
+    fn new(base: u64, size: u16) -> Self {
+        Self {
+            size,
+            table: base,
+            offered: base + (128 << 10),
+            used: base + (256 << 10),
+            next_offer: 0,
+            next_used: 0,
+            kick: event(),
+            call: event(),
+            error: event(),
+            packed: PackedDriver::default(),
+        }
+    }
 }
 
 fn event() -> OwnedFd {
@@ -112,20 +140,25 @@ impl FrontEnd {
             Some(FileOffset::new(file.try_clone().unwrap(), 0)),
         );
         let memory = GuestMemoryMmap::from_ranges_with_files([mapped]).unwrap();
-        let queue = |base: u64| Queue {
-            size,
-            table: base,
-            offered: base + (128 << 10),
-            used: base + (256 << 10),
-            next_offer: 0,
-            next_used: 0,
-            kick: event(),
-            call: event(),
-            error: event(),
-        };
+        let queue = |base: u64| Queue::new(base, size);
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        Self { stream, memory, file, queues: [queue(0), queue(512 << 10)], features }
+        let queues = [0, 512 << 10].map(queue).into();
+        Self { stream, memory, file, queues, features }
+    }
+
+    /// Adds pairs of queues of `size` descriptors until there are `pairs`, and starts the new ones.
+    pub(crate) fn start_pairs(&mut self, port: &mut VhostPort, size: u16, pairs: usize) {
+        for queue in self.queues.len()..2 * pairs {
+            self.queues.push(Queue::new(MORE_QUEUES + (512 << 10) * queue as u64, size));
+            self.start_queue(port, queue);
+        }
+    }
+
+    /// Enables or disables a queue.
+    pub(crate) fn set_enabled(&self, port: &mut VhostPort, queue: usize, enabled: bool) {
+        let body = [u32::try_from(queue).unwrap(), enabled.into()].map(u32::to_ne_bytes).concat();
+        self.send_request(port, request::SET_VRING_ENABLE, &body, &[]);
     }
 
     /// Connects, negotiates, shares memory and starts the queues.
@@ -157,10 +190,15 @@ impl FrontEnd {
         let number = u32::try_from(index).unwrap();
         let state = |value: u32| [number, value].map(u32::to_ne_bytes).concat();
         let place = number.to_ne_bytes().into_iter().chain([0; 4]);
-        let places = [queue.table, queue.used, queue.offered].map(|at| (USER + at).to_ne_bytes());
+        let (places, base) = if self.features & bit::PACKED == 0 {
+            ([queue.table, queue.used, queue.offered], u32::from(queue.next_offer))
+        } else {
+            (queue.packed.places(queue), queue.packed.base())
+        };
+        let places = places.map(|at| (USER + at).to_ne_bytes());
         let address: Vec<u8> = place.chain(places.concat()).chain([0; 8]).collect();
         self.send_request(port, request::SET_VRING_NUM, &state(u32::from(queue.size)), &[]);
-        self.send_request(port, request::SET_VRING_BASE, &state(u32::from(queue.next_offer)), &[]);
+        self.send_request(port, request::SET_VRING_BASE, &state(base), &[]);
         self.send_request(port, request::SET_VRING_ADDR, &address, &[]);
         let which = u64::from(number).to_ne_bytes();
         self.send_request(port, request::SET_VRING_CALL, &which, &[queue.call.as_fd()]);
@@ -235,6 +273,9 @@ impl FrontEnd {
 
     /// Makes the chain that begins at `head` available.
     pub(crate) fn offer(&mut self, queue: usize, head: u16) {
+        if self.features & bit::PACKED != 0 {
+            return self.offer_packed(queue, head);
+        }
         let Queue { size, offered, next_offer, .. } = &mut self.queues[queue];
         let entry = GuestAddress(*offered + 4 + 2 * u64::from(*next_offer % *size));
         self.memory.write_obj(head, entry).unwrap();
@@ -248,6 +289,9 @@ impl FrontEnd {
 
     /// Returns the chains used since the last call: their heads and the bytes written.
     pub(crate) fn returned(&mut self, queue: usize) -> Vec<(u16, u32)> {
+        if self.features & bit::PACKED != 0 {
+            return self.returned_packed(queue);
+        }
         let Queue { size, used, next_used, .. } = &mut self.queues[queue];
         let end: u16 = self.memory.load(GuestAddress(*used + 2), Ordering::Acquire).unwrap();
         let mut returned = vec![];
@@ -259,6 +303,38 @@ impl FrontEnd {
             *next_used = next_used.wrapping_add(1);
         }
         returned
+    }
+
+    /// Returns the number of chains that were offered and not taken by a port that answered with this base.
+    pub(crate) fn untaken(&self, queue: usize, base: u32) -> usize {
+        let queue = &self.queues[queue];
+        if self.features & bit::PACKED != 0 {
+            return queue.packed.untaken(base);
+        }
+        queue.next_offer.wrapping_sub(u16::try_from(base).unwrap()).into()
+    }
+
+    /// Empties the rings of a queue, as a driver does that resets its device.
+    pub(crate) fn empty_queue(&mut self, index: usize) {
+        let queue = &mut self.queues[index];
+        (queue.next_offer, queue.next_used) = (0, 0);
+        queue.packed = PackedDriver::default();
+        let (offered, used, size) = (queue.offered, queue.used, usize::from(queue.size));
+        let ring = if self.features & bit::PACKED == 0 { 4 } else { 16 * size };
+        self.write(offered, &vec![0; ring]);
+        self.write(used, &[0; 128]);
+    }
+
+    /// Requests an interrupt when the buffer at this index of a new ring is used.
+    pub(crate) fn request_interrupt(&self, queue: usize, index: u16) {
+        let Queue { size, offered, used, .. } = self.queues[queue];
+        if self.features & bit::PACKED != 0 {
+            let at = weft_ports::Position { index, wrap: true };
+            // The flags of a request for one descriptor.
+            return self.write(used, &[at.bits(), 2].map(u16::to_le_bytes).concat());
+        }
+        let event = GuestAddress(offered + 4 + 2 * u64::from(size));
+        self.memory.store(index, event, Ordering::Release).unwrap();
     }
 
     /// Returns the number of interrupts since the last call.

@@ -145,8 +145,7 @@ impl Guest {
             let body = [which, 0].map(u32::to_ne_bytes).concat();
             let base = self.front.ask(port, request::GET_VRING_BASE, &body) >> 32;
             if queue == SENDS {
-                let base = u16::try_from(base).unwrap();
-                untaken = usize::from(self.front.queues[SENDS].next_offer.wrapping_sub(base));
+                untaken = self.front.untaken(SENDS, u32::try_from(base).unwrap());
             }
         }
         self.reap();
@@ -155,11 +154,7 @@ impl Guest {
         self.collect();
         self.free.extend(std::mem::take(&mut self.in_flight).into_values());
         for index in [RECEIVES, SENDS] {
-            let queue = &mut self.front.queues[index];
-            (queue.next_offer, queue.next_used) = (0, 0);
-            let (offered, used) = (queue.offered, queue.used);
-            self.front.write(offered, &[0; 4]);
-            self.front.write(used, &[0; 4]);
+            self.front.empty_queue(index);
             self.front.start_queue(port, index);
         }
         for head in 0..self.front.queues[RECEIVES].size {

@@ -7,4 +7,5 @@ pub(crate) mod front_end;
 pub(crate) mod guest;
 pub(crate) mod namespace;
 pub(crate) mod network;
+pub(crate) mod packed;
 pub(crate) mod wire;

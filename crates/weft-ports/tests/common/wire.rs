@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_ports::{Port, PortError, Sent};
+use weft_ports::{HEADER_LEN, Port, PortError, Sent};
 use weft_units::{Instant, Rng, Seed};
 use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
@@ -107,8 +107,9 @@ impl Wire {
             self.packets.push_back((frame, offset, Reading::Retransmission));
             return true;
         }
-        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, turn, Staging::InPlace))
-        else {
+        let head = if offset == 0 { &piece[HEADER_LEN as usize..] } else { &[] };
+        let claim = || to.claim(crossing.len, turn, Staging::InPlace, head);
+        let Some(slot) = crossing.slot.or_else(claim) else {
             self.packets.push_back((frame, offset, Reading::Retransmission));
             return false;
         };

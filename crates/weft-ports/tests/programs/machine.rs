@@ -8,32 +8,73 @@ use std::time::{Duration, Instant};
 
 use weft_testkit::{Kernel, installed};
 
+/// The network device of a guest.
+pub(crate) struct Device<'a> {
+    pub(crate) mac: &'a str,
+    /// Number of pairs of queues, and of the guest's processors.
+    pub(crate) queues: u8,
+    /// `true` for packed rings.
+    pub(crate) packed: bool,
+    /// The file on tmpfs that is the guest's memory; `None` for memory of its own.
+    pub(crate) memory: Option<&'a Path>,
+}
+
+impl<'a> Device<'a> {
+    /// Returns a device with one pair of queues.
+    pub(crate) fn of(mac: &'a str) -> Self {
+        Self { mac, queues: 1, packed: false, memory: None }
+    }
+}
+
 /// A running QEMU, which is killed when this is dropped.
 pub(crate) struct Guest(Child);
 
 impl Guest {
     /// Boots a guest with an interface of this address on the vhost-user back end that listens at `socket`.
     pub(crate) fn boot(
+        programs: (&Path, &Kernel),
+        initramfs: &Path,
+        socket: &Path,
+        device: &Device<'_>,
+    ) -> Self {
+        Self::boot_with(programs, initramfs, socket, device, &[])
+    }
+
+    /// Boots such a guest with more of QEMU's options.
+    pub(crate) fn boot_with(
         (qemu, kernel): (&Path, &Kernel),
         initramfs: &Path,
         socket: &Path,
-        mac: &str,
+        &Device { mac, queues, packed, memory }: &Device<'_>,
+        more: &[String],
     ) -> Self {
         let path = socket.display();
+        let mq = if queues > 1 { ",mq=on" } else { "" };
+        let packed = if packed { ",packed=on" } else { "" };
+        let device = format!("virtio-net-pci,netdev=n,mac={mac},romfile=,vectors=0{mq}{packed}");
+        // QEMU 7.2 emulates memory barriers only if there may be several processors. Without them a guest that asks for
+        // an interrupt and then looks for used buffers can miss both, and sleeps until another interrupt.
+        let processors = format!("{queues},maxcpus={}", queues.max(2));
+        let memory = match memory {
+            Some(file) => format!("file,mem-path={}", file.display()),
+            None => "memfd".into(),
+        };
         let child = Command::new(qemu)
-            .args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-smp", "1", "-nodefaults"])
+            .args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults"])
+            .args(["-smp", &processors])
             .args(["-display", "none", "-serial", "stdio", "-no-reboot"])
-            .args(["-object", "memory-backend-memfd,id=m,size=256M,share=on"])
+            .args(["-object", &format!("memory-backend-{memory},id=m,size=256M,share=on")])
             .args(["-machine", "pc,memory-backend=m"])
             .args(["-chardev", &format!("socket,id=c,path={path},reconnect=1")])
-            .args(["-netdev", "vhost-user,id=n,chardev=c"])
+            .args(["-netdev", &format!("vhost-user,id=n,chardev=c,queues={queues}")])
             // QEMU 7.2 crashes with MSI-X on emulated processors, so there are no vectors.
-            .args(["-device", &format!("virtio-net-pci,netdev=n,mac={mac},romfile=,vectors=0")])
+            .args(["-device", &device])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(initramfs)
             .args(["-append", "console=ttyS0 quiet panic=-1"])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

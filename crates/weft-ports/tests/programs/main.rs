@@ -7,6 +7,7 @@ mod common;
 mod dpdk;
 mod machine;
 mod qemu;
+mod queues;
 
 use std::net::IpAddr;
 

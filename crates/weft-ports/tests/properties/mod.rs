@@ -13,7 +13,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use weft_ports::{
-    ChainError, Descriptors, Port, PortError, Purpose, Role, VhostConfig, VhostPort, walk,
+    ChainError, Descriptors, Port, PortError, Position, Purpose, Role, VhostConfig, VhostPort,
+    walk, walk_packed,
 };
 use weft_units::Instant;
 use weft_vpc::{Staging, Turn};
@@ -60,6 +61,35 @@ pub fn chain(bytes: &[u8]) -> Result<(), ChainError> {
     }
     let total = walked?;
     assert_eq!(total, start);
+    Ok(())
+}
+
+/// Walks a chain of a packed ring in guest memory: three bytes are the ring's size, the position and the purpose; the
+/// rest is the memory, which begins with the ring.
+///
+/// # Errors
+/// The reason why the chain was refused.
+///
+/// # Panics
+/// If an accepted chain differs from the expected one.
+pub fn packed_chain(bytes: &[u8]) -> Result<(), ChainError> {
+    let Some((&[size, index, purpose], memory)) = bytes.split_first_chunk() else { return Ok(()) };
+    let size = u16::from(size) + 1;
+    let at = Position { index: u16::from(index) % size, wrap: purpose & 2 == 0 };
+    let purpose = if purpose % 2 == 0 { Purpose::Sent } else { Purpose::Received };
+    let guest = Guest(memory);
+    let mut segments = vec![];
+    let walked = walk_packed(&guest, BASE, size, at, purpose, &mut segments);
+    assert!(segments.len() <= 1_024, "a walk of {} steps", segments.len());
+    let mut start = 0;
+    for segment in &segments {
+        assert!(segment.len > 0 && guest.holds(segment.address, segment.len));
+        assert_eq!(segment.start, start);
+        start += segment.len;
+    }
+    let chain = walked?;
+    assert_eq!(chain.len, start);
+    assert!((1..=size).contains(&chain.descriptors));
     Ok(())
 }
 
@@ -155,7 +185,7 @@ fn carry(port: &mut VhostPort, script: &[u8]) -> Result<(), PortError> {
         }
         Ok(())
     });
-    if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace) {
+    if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace, &[]) {
         let _ = port.place(slot, 0, &[1; 100]);
         port.complete(slot);
     }

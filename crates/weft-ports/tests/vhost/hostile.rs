@@ -25,7 +25,7 @@ fn works(mut a: Tenant) {
     let mut read = vec![0; 900];
     a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
     assert_eq!(read, bytes);
-    let slot = a.port.claim(900, Turn::OutOfOrder, Staging::InPlace).unwrap();
+    let slot = a.port.claim(900, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap();
     a.port.place(slot, 0, &bytes).unwrap();
     a.port.complete(slot);
     a.port.flush().unwrap();
@@ -84,15 +84,42 @@ fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
 #[test]
 fn buffers_to_receive_into_are_held_to_the_same_rules() {
     let mut b = tenant("receive", 4, USUAL, 1_536);
-    let held: Vec<_> =
-        (0..4).map(|_| b.port.claim(500, Turn::OutOfOrder, Staging::InPlace).unwrap()).collect();
+    let held: Vec<_> = (0..4)
+        .map(|_| b.port.claim(500, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap())
+        .collect();
     held.iter().for_each(|&slot| b.port.cancel(slot));
     let mut b = tenant("receive-2", 4, USUAL, 1_536);
     let table = b.guest.front.queues[RECEIVES].table;
     b.guest.front.describe(table, 0, (BUFFERS, 1_536, 0, 0));
-    assert_eq!(b.port.claim(500, Turn::OutOfOrder, Staging::InPlace), None);
+    assert_eq!(b.port.claim(500, Turn::OutOfOrder, Staging::InPlace, &[]), None);
     let report = b.port.flush().unwrap_err();
     assert!(matches!(report, PortError::Ring { queue: "receiving", .. }), "{report}");
+    works(b);
+}
+
+/// Each descriptor names a table of 1,024 pieces of one byte: their lists would be a hundred times the frames.
+#[test]
+fn buffers_of_too_many_pieces_stop_the_queue() {
+    const TABLE: u64 = BUFFERS + (30 << 20);
+    let mut b = tenant("receive-pieces", 256, USUAL, 1_536);
+    let front = &b.guest.front;
+    for piece in 0..1_024_u16 {
+        let flags = if piece == 1_023 { WRITE } else { WRITE | NEXT };
+        front.describe(TABLE, piece, (BUFFERS + u64::from(piece), 1, flags, piece + 1));
+    }
+    let table = front.queues[RECEIVES].table;
+    (0..256).for_each(|head| front.describe(table, head, (TABLE, 16 << 10, INDIRECT, 0)));
+    let claim = |b: &mut Tenant| b.port.claim(60_000, Turn::OutOfOrder, Staging::InPlace, &[]);
+    // Buffers that come back make room.
+    for _ in 0..4 {
+        let slots = [claim(&mut b).unwrap(), claim(&mut b).unwrap()];
+        slots.into_iter().for_each(|slot| b.port.cancel(slot));
+    }
+    let slots = [claim(&mut b).unwrap(), claim(&mut b).unwrap()];
+    assert_eq!(claim(&mut b), None);
+    let report = b.port.flush().unwrap_err().to_string();
+    assert!(report.contains("more than 131072 pieces"), "{report}");
+    slots.into_iter().for_each(|slot| b.port.cancel(slot));
     works(b);
 }
 
@@ -108,7 +135,7 @@ fn nothing_of_a_private_frame_is_in_the_guests_memory_before_it_is_complete() {
     let [denied, allowed] = [4_000, 3_000].map(|len| frame(&mut rng, len));
     let mut claim = |bytes: &[u8]| {
         let len = u32::try_from(bytes.len()).unwrap();
-        let slot = b.port.claim(len, Turn::OutOfOrder, Staging::Private).unwrap();
+        let slot = b.port.claim(len, Turn::OutOfOrder, Staging::Private, &[]).unwrap();
         b.port.place(slot, 0, bytes).unwrap();
         slot
     };
@@ -210,7 +237,7 @@ fn memory_whose_file_is_cut_short_ends_the_connection_and_not_the_process() {
     let mut a = tenant("withdrawn", 64, USUAL, 1_536);
     assert!(a.guest.send(&frame(&mut Seed(1).rng(), 3_000)));
     let sent = a.port.take(millis(0)).unwrap().unwrap();
-    let slot = a.port.claim(500, Turn::OutOfOrder, Staging::InPlace).unwrap();
+    let slot = a.port.claim(500, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap();
     ftruncate(&a.guest.front.file, 0).unwrap();
     let _ = a.port.read(sent.token, 0, &mut vec![0; 3_000], Reading::First);
     let _ = a.port.place(slot, 0, &[1; 500]);
@@ -235,12 +262,12 @@ fn requests_that_cannot_be_are_refused_by_name() {
     type Files<'a> = Vec<std::os::fd::BorrowedFd<'a>>;
     let cases: Vec<(u32, Vec<u8>, Files<'_>, &str)> = vec![
         (99, vec![], vec![], "unknown request 99"),
-        (6, vec![0; 16], vec![], "not offered"),
-        (request::SET_FEATURES, number(1 << 34), vec![], "not offered"),
+        (22, vec![0; 16], vec![], "not offered"),
+        (request::SET_FEATURES, number(1 << 35), vec![], "not offered"),
         (request::SET_FEATURES, vec![0; 7], vec![], "too short"),
         (request::SET_VRING_NUM, pair(0, 100), vec![], "100 descriptors"),
         (request::SET_VRING_NUM, pair(0, 65_536), vec![], "65536 descriptors"),
-        (request::SET_VRING_NUM, pair(2, 64), vec![], "queue 2"),
+        (request::SET_VRING_NUM, pair(32, 64), vec![], "queue 32"),
         (request::SET_VRING_BASE, pair(0, 65_536), vec![], "base"),
         (request::SET_MEM_TABLE, table(1, MEMORY), vec![], "1 memory regions with 0"),
         (request::SET_MEM_TABLE, table(1, MEMORY + 1), vec![file.as_fd()], "memory file"),
@@ -248,7 +275,7 @@ fn requests_that_cannot_be_are_refused_by_name() {
         (request::SET_VRING_KICK, number(0), vec![file.as_fd()], "no eventfd"),
         (request::SET_VRING_KICK, number(0), vec![], "no descriptor"),
         (request::SET_VRING_KICK, number(1 << 8), vec![], "polling"),
-        (request::SET_VRING_CALL, number(5), vec![kick.as_fd()], "queue 5"),
+        (request::SET_VRING_CALL, number(33), vec![kick.as_fd()], "queue 33"),
     ];
     for (request, body, files, reason) in cases {
         let report =
@@ -393,6 +420,7 @@ fn a_corrupting_guest_neither_stops_the_process_nor_harms_its_neighbour() {
                 26 + rng.next_u32() % 60_000,
                 Turn::OutOfOrder,
                 Staging::InPlace,
+                &[],
             ));
             for &slot in &slots {
                 let _ = hostile.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);

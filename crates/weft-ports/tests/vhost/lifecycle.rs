@@ -33,7 +33,7 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     assert!(a.guest.send(&out));
     let sent = a.port.take(millis(0)).unwrap().unwrap();
     let [whole, half] =
-        [(); 2].map(|()| a.port.claim(1_000, Turn::OutOfOrder, Staging::InPlace).unwrap());
+        [(); 2].map(|()| a.port.claim(1_000, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap());
     a.port.place(whole, 0, &inward).unwrap();
     a.port.place(half, 0, &unfinished[..500]).unwrap();
     a.port.complete(whole);
@@ -52,7 +52,7 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     unwritten.sort_unstable();
     assert_eq!(unwritten, [(0, 0), (1, 0)]);
     assert!(!a.port.is_up());
-    assert_eq!(a.port.claim(100, Turn::OutOfOrder, Staging::InPlace), None);
+    assert_eq!(a.port.claim(100, Turn::OutOfOrder, Staging::InPlace, &[]), None);
     // The sent frame is read from a copy now, whatever happens to the guest's memory.
     a.guest.front.write(Guest::send_buffer(0), &[0; 1_000]);
     let mut bytes = vec![0; 1_000];
@@ -84,7 +84,7 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
     }
     // They are acknowledged out of order, so that the used ring alone does not show which are missing.
     [7, 3, 5].into_iter().for_each(|at: usize| a.port.release(tokens[at]));
-    let _claimed = a.port.claim(1_000, Turn::OutOfOrder, Staging::InPlace).unwrap();
+    let _claimed = a.port.claim(1_000, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap();
     drop(a.port);
     assert_eq!(a.guest.reap(), 10);
     let used = u16::try_from(a.guest.front.returned(RECEIVES).len()).unwrap();
@@ -106,7 +106,7 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
     let mut read = vec![0; 700];
     a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
     assert_eq!(read, bytes);
-    let slot = a.port.claim(700, Turn::OutOfOrder, Staging::InPlace).unwrap();
+    let slot = a.port.claim(700, Turn::OutOfOrder, Staging::InPlace, &[]).unwrap();
     a.port.place(slot, 0, &bytes).unwrap();
     a.port.complete(slot);
     a.port.flush().unwrap();

@@ -49,7 +49,7 @@ fn received(
     let mut b = tenant(name, 64, features, len);
     let slot = b
         .port
-        .claim(u32::try_from(frame.len()).unwrap(), Turn::OutOfOrder, Staging::InPlace)
+        .claim(u32::try_from(frame.len()).unwrap(), Turn::OutOfOrder, Staging::InPlace, &[])
         .unwrap();
     for (at, piece) in frame.chunks(1_400).enumerate() {
         b.port.place(slot, u32::try_from(at * 1_400).unwrap(), piece).unwrap();
@@ -118,7 +118,7 @@ fn a_frame_that_no_buffer_of_the_guest_holds_is_lost_and_delays_no_other() {
         let frame = tcp(&noise(len), 1_000);
         let slot = b
             .port
-            .claim(u32::try_from(frame.len()).unwrap(), Turn::OutOfOrder, Staging::InPlace)
+            .claim(u32::try_from(frame.len()).unwrap(), Turn::OutOfOrder, Staging::InPlace, &[])
             .unwrap();
         b.port.place(slot, 0, &frame).unwrap();
         b.port.complete(slot);

@@ -37,6 +37,7 @@ fn disturb(a: &mut Tenant, b: &mut Tenant, next: &mut usize, now: u64, rng: &mut
                 26 + rng.next_u32() % 9_000,
                 weft_vpc::Turn::OutOfOrder,
                 weft_vpc::Staging::InPlace,
+                &[],
             ) {
                 b.port.cancel(slot);
             }
