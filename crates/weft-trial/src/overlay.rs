@@ -1,6 +1,7 @@
 //! Two hosts or more with tenants, and a fabric of several paths between them, all on this machine: for
 //! trials of the overlay, tests, and comparative measurements with other ways to carry the same traffic.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ impl TrialConfig {
             vni: 0,
             reliable: true,
             in_order: true,
+            flood: true,
             peers: Default::default(),
             gateways: vec![],
         };
@@ -108,10 +110,19 @@ impl Trial {
             (0..config.lab.leaves).map(|host| config_of(config, &lab, host)).collect();
         let daemons = configs.iter().map(|_| None).collect();
         let mut trial = Self { daemons, configs, lab };
+        trial.forget_changes();
         for host in 0..config.lab.leaves {
             trial.start(host)?;
         }
         Ok(trial)
+    }
+
+    /// Removes the files in which daemons keep changes made by command.
+    fn forget_changes(&self) {
+        for config in &self.configs {
+            // There is none unless something was changed.
+            let _ = std::fs::remove_file(config.host.state_file());
+        }
     }
 
     /// Starts the daemon of a host on which none runs.
@@ -140,7 +151,7 @@ impl Trial {
                 Err(cause) => return Err(TrialError::Daemon { host, cause }),
             }
         };
-        let run = move || daemon.run(|| stopped.load(Ordering::Relaxed));
+        let run = move || daemon.run(|| stopped.load(Ordering::Relaxed), |_| ());
         let thread = thread::Builder::new().name(format!("overlay-h{host}")).spawn(run);
         let thread = thread.map_err(|cause| TrialError::Command {
             command: "start a thread".into(),
@@ -204,6 +215,12 @@ impl Trial {
     }
 }
 
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.forget_changes();
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -244,6 +261,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         ports: vec![],
         routes: vec![],
         policies: Policies::default(),
+        fleet: None,
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");
@@ -255,11 +273,13 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
             vni,
             mac: mac(host),
             addresses: vec![format!("{}/24", Trial::address(host))],
+            labels: BTreeMap::new(),
             policies: PortPolicies::default(),
             tap: Some(Tap {
                 interface: "eth0".into(),
                 namespace: Some(namespace(lab.name(), tenant, host)),
                 persistent: false,
+                mtu: None,
             }),
             vhost_user: None,
         });

@@ -60,7 +60,7 @@ impl Tenants for MinimalTenants {
         out[..head.len()].copy_from_slice(&head);
     }
     fn release(&mut self, _: PortId, _: Token) {}
-    fn claim(&mut self, _: PortId, _: u32, _: Turn, _: Staging) -> Option<Slot> {
+    fn claim(&mut self, _: PortId, _: u32, _: Turn, _: Staging, _: &[u8]) -> Option<Slot> {
         Some(Slot(0))
     }
     fn place(&mut self, _: PortId, _: Slot, _: u32, bytes: &[u8]) {

@@ -25,6 +25,7 @@ pub type Sets = BTreeMap<String, Vec<Prefix>>;
 /// An access list as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct AclConfig {
     /// The list's name.

@@ -24,6 +24,7 @@ pub(crate) use tuple::{Side, Tuple, quoted};
 /// The limit on the number of connections, and the idle time after which each kind expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct ConnectionsConfig {
     /// Largest number of connections of a port.
@@ -115,6 +116,11 @@ impl Connections {
             index: HashTable::new(),
             cursor: 0,
         }
+    }
+
+    /// Sets the limit for new connections, and the time-outs from each connection's next packet on.
+    pub(crate) fn set_config(&mut self, config: ConnectionsConfig) {
+        self.config = config;
     }
 
     pub(crate) fn len(&self) -> usize {

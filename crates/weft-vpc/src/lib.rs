@@ -73,7 +73,7 @@ pub use security_group::{
 pub use source_guard::SourceGuard;
 pub use switch::{
     DropCause, Elsewhere, Handover, HandoverCounters, InClear, Inbound, Keys, Leaving,
-    NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch,
-    SwitchConfig, SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
+    NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Presence, Reading, Slot, Staging,
+    Switch, SwitchConfig, SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
 };
 pub use table::{Entry, Table, TableConfig, TableCounters};

@@ -13,6 +13,7 @@ use weft_units::{BitRate, ByteCount, Duration, Instant};
 /// The limit of a port in one direction. The default is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct Limit {
     /// Bits per second of Ethernet frames without preamble and check sequence.

@@ -15,6 +15,7 @@ use crate::{
 /// All policies of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct Policies {
     /// Prefixes by name.
@@ -33,6 +34,7 @@ pub struct Policies {
 /// The policies of one port.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct PortPolicies {
     /// The name of its access list.
@@ -73,6 +75,21 @@ impl PortPolicies {
     /// Returns the guard that checks frames against the port's sources, if it has any.
     pub fn source_guard(&self) -> Option<SourceGuard> {
         (!self.sources.is_empty()).then(|| SourceGuard::new(self.sources.clone()))
+    }
+
+    /// Returns these policies, and for each kind that they do not have those of `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let Self { acl, security_groups, sources, ingress, egress } = self;
+        let has_groups = !security_groups.is_empty();
+        let has_sources = !sources.is_empty();
+        Self {
+            acl: acl.or(other.acl),
+            security_groups: if has_groups { security_groups } else { other.security_groups },
+            sources: if has_sources { sources } else { other.sources },
+            ingress: ingress.or(other.ingress),
+            egress: egress.or(other.egress),
+        }
     }
 
     /// Checks the limits.

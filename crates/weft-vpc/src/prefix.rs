@@ -129,6 +129,11 @@ mod with_serde {
     }
 }
 
+#[cfg(feature = "schema")]
+weft_units::text_schema! {
+    Prefix: "Prefix", "An address and its prefix length such as 10.9.0.0/16 or 2001:db8::/32", r"^[0-9a-fA-F.:]+(/[0-9]{1,3})?$";
+}
+
 /// A map from prefixes to values.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {

@@ -23,6 +23,7 @@ use crate::{
 /// A group as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct SecurityGroupConfig {
     /// The group's name. Rules refer to its members by `@` and this name.
@@ -129,13 +130,20 @@ impl SecurityGroups {
         })
     }
 
-    /// Replaces the groups, their rules or their members. A connection that the new rules would not allow to begin
-    /// ends with its next packet; all others stay.
+    /// Replaces the groups, their rules or their members, and the limits of connections. A connection that the new rules
+    /// would not allow to begin ends with its next packet; all others stay, and have the new time-out from their next
+    /// packet on.
     ///
     /// # Errors
     /// The errors of [`Acl::new`]; the old rules then stay.
-    pub fn set(&mut self, groups: &[SecurityGroupConfig], sets: &Sets) -> Result<(), AclError> {
+    pub fn set(
+        &mut self,
+        groups: &[SecurityGroupConfig],
+        sets: &Sets,
+        connections: ConnectionsConfig,
+    ) -> Result<(), AclError> {
         self.rules = rules_of(groups, sets)?;
+        self.connections.set_config(connections);
         self.generation = self.generation.wrapping_add(1);
         Ok(())
     }

@@ -185,6 +185,11 @@ impl<P: Copy + Eq> Table<P> {
         fixed.or_else(|| self.neighbours.learned(address, now, self.config.lifetime))
     }
 
+    /// Returns the machine of an address that was set, not learned.
+    pub fn neighbour_if_set(&self, address: IpAddr) -> Option<MacAddr> {
+        self.neighbours.fixed.get(&address).copied()
+    }
+
     /// Returns the reply to a request of ARP or neighbour discovery that went to a group or to the gateway, if the
     /// reply is known: a frame for the requester. The request then need not leave the host.
     pub fn answer(&self, frame: &Frame, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {

@@ -1,21 +1,17 @@
-//! The commands that change a running daemon: ports, networks, routes, policies, accepted identities.
+//! The commands that change a running daemon: networks, policies, captures, and those of other files.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use weft_udp::random;
 use weft_units::{Probability, Seed};
-use weft_vpc::{
-    AclConfig, Direction, Elsewhere, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies,
-    Switch, Vni,
-};
-use weft_wire::MacAddr;
+use weft_vpc::{AclConfig, Limit, PortPolicies};
 
 use crate::capture::Capture;
-use crate::config::{ConfigError, Network, Port as PortOptions};
+use crate::config::{Destination, Network, Port};
 use crate::control::{Answer, Request};
 use crate::routes::{set_gateways, subnet};
-use crate::{Daemon, OpenError};
+use crate::{Daemon, OpenError, state};
 
 impl Request {
     /// Carries the request out and returns the daemon's answer.
@@ -25,23 +21,61 @@ impl Request {
     pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, OpenError> {
         let done = match self {
             Self::Status => return Ok(Answer::Status(Box::new(daemon.status()?))),
-            Self::AddPort { port } => daemon.add_port(port),
-            Self::RemovePort { name } => daemon.remove_port(&name),
-            Self::SetNetwork { network } => daemon.set_network(network),
-            Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
-            Self::SetRoute { route } => daemon.set_route(route),
-            Self::ForgetRoute { vni, destination } => daemon.remove_route(vni, destination),
-            Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
-            Self::Reload { config } => daemon.reload(&config),
+            Self::Changes => return Ok(Answer::Changes(daemon.changes.clone().into())),
+            Self::Reload { config, discard_changes } => {
+                return daemon.reload(&config, discard_changes).map(Answer::Reloaded);
+            }
             Self::Lose { port, loss } => daemon.inject_loss(&port, loss),
             Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
-            Self::Acl { port, acl } => daemon.set_acl(&port, acl),
+            change => daemon.change(change),
         };
         done.map(|()| Answer::Done)
     }
 }
 
 impl Daemon {
+    /// Carries out a change that survives reloads and restarts. It is on the disk before it is made.
+    ///
+    /// # Errors
+    /// The reason of a refusal, such as a change with which the daemon could not start again.
+    fn change(&mut self, request: Request) -> Result<(), OpenError> {
+        let changes = self.changes.with(&request, &self.file);
+        let mut changed = changes.checked(&self.file.without_routes())?;
+        if let Request::AddPort { port } = &request {
+            self.check_place(port)?;
+        }
+        let staged = state::stage(&self.config.host.state_file(), &changes)?;
+        match request {
+            Request::AddPort { port } => {
+                changed.ports.retain(|it| it.name == port.name);
+                changed.ports.into_iter().try_for_each(|port| self.add_port(port))
+            }
+            Request::RemovePort { name } if self.is_left_out(&name) => Ok(()),
+            Request::RemovePort { name } => self.remove_port(&name),
+            Request::SetNetwork { network } => self.set_network(network),
+            Request::Peer { vni, peer, remove } => self.change_peer(vni, peer, remove),
+            Request::SetRoute { route } => self.set_route(route),
+            Request::ForgetRoute { vni, destination } => self.remove_route(vni, destination),
+            Request::Limit { port, ingress, egress } => self.limit_port(&port, ingress, egress),
+            Request::Acl { port, acl } => self.set_acl(&port, acl),
+            other => unreachable!("{other:?} is not kept"),
+        }?;
+        self.changes = changes;
+        staged.commit()
+    }
+
+    /// Refuses a port of a machine that a route places on another host: after the next start the route would count.
+    fn check_place(&self, port: &Port) -> Result<(), OpenError> {
+        let Port { vni, mac, .. } = port;
+        if !self.routes.contains_key(&(*vni, Destination::Machine(*mac))) {
+            return Ok(());
+        }
+        let why = format!(
+            "{mac} is on another host by a route; remove that first (`weft vpc route del {vni} {mac}`)"
+        );
+        Err(OpenError::Unknown(why))
+    }
+
     /// Sets a network's configuration and its other hosts.
     ///
     /// # Errors
@@ -66,134 +100,6 @@ impl Daemon {
         self.config.networks.retain(|known| known.vni != network.vni);
         self.config.networks.push(network);
         Ok(())
-    }
-
-    /// Adds a tenant's interface.
-    ///
-    /// # Errors
-    /// The name is taken, or the system refuses the interface.
-    pub fn add_port(&mut self, options: PortOptions) -> Result<(), OpenError> {
-        if self.ports.values().any(|(_, known)| known.name == options.name) {
-            return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
-        }
-        let (vni, mac) = (options.vni()?, options.mac.0);
-        options.check()?;
-        options.policies.check()?;
-        let addresses = options.prefixes()?;
-        let policies = &self.config.policies;
-        let acl = policies.acl_of(&options.policies)?;
-        let (one, two) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
-        let groups = policies.security_groups_of(&options.policies, (one, two))?;
-        let named = |cause| OpenError::Port { name: options.name.clone(), cause };
-        let port = options.open(self.config.host.tenant_mtu()).map_err(named)?;
-        let id = PortId(self.next_port);
-        self.next_port += 1;
-        let thread = self.thread_for(vni, mac);
-        let sources = options.policies.source_guard();
-        let watched = self.pool.run_on(thread, move |worker| {
-            worker.add_port(id, port)?;
-            let switch = &mut worker.switch;
-            switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
-            switch.set_acl(id, acl);
-            switch.set_groups(id, groups);
-            switch.set_sources(id, sources);
-            Ok(())
-        })?;
-        watched.map_err(|cause: std::io::Error| OpenError::Watch {
-            port: options.name.clone(),
-            cause,
-        })?;
-        self.set_limits(id, thread, &options.policies)?;
-        self.pool.run_on_all(move |worker| {
-            if worker.index.thread != thread {
-                let elsewhere = Elsewhere { thread, vni, address: mac };
-                worker.switch.set_elsewhere(id, Some(elsewhere));
-            }
-            worker.set_place(vni, mac, Some(Place::Port(id)));
-            let table = worker.switch.table(vni);
-            addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
-        })?;
-        tracing::info!(port = options.name, vni = options.vni, thread, "port added");
-        self.config.ports.push(options.clone());
-        self.ports.insert(id, (thread, options));
-        Ok(())
-    }
-
-    /// Returns the thread of a new port: the one with the fewest ports. Ports that a connection request cannot
-    /// distinguish stay on one thread.
-    fn thread_for(&self, vni: Vni, mac: MacAddr) -> u8 {
-        let service = Switch::service_of(mac);
-        let alike = |(_, known): &&(u8, PortOptions)| {
-            known.vni == vni.get() && Switch::service_of(known.mac.0) == service
-        };
-        if let Some((thread, _)) = self.ports.values().find(alike) {
-            return *thread;
-        }
-        let ports = |thread: &u8| self.ports.values().filter(|known| known.0 == *thread).count();
-        self.pool.threads().min_by_key(ports).expect("there is always one")
-    }
-
-    /// Applies the policies that `options` names to the port of that name.
-    pub(crate) fn set_policies(&mut self, options: &PortOptions) -> Result<(), OpenError> {
-        let (id, thread) = self.port_named(&options.name)?;
-        let known = &self.config.policies;
-        let acl = known.acl_of(&options.policies)?;
-        let (groups, sets) = (known.groups_of(&options.policies)?, known.sets()?);
-        let secret = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
-        let new = known.security_groups_of(&options.policies, secret)?;
-        self.pool
-            .run_on(thread, move |worker| {
-                worker.switch.set_acl(id, acl);
-                match worker.switch.groups_mut(id) {
-                    // Open connections continue if the rules still allow them.
-                    Some(own) if !groups.is_empty() => own.set(&groups, &sets),
-                    _ => {
-                        worker.switch.set_groups(id, new);
-                        Ok(())
-                    }
-                }
-            })?
-            .map_err(PoliciesError::from)?;
-        if self.ports[&id].1.policies != options.policies {
-            self.set_limits(id, thread, &options.policies)?;
-        }
-        self.change_port(id, |own| own.policies.clone_from(&options.policies));
-        Ok(())
-    }
-
-    fn set_limits(
-        &mut self,
-        port: PortId,
-        thread: u8,
-        limits: &PortPolicies,
-    ) -> Result<(), OpenError> {
-        let (now, PortPolicies { ingress, egress, .. }) = (self.clock.now(), limits.clone());
-        self.pool.run_on(thread, move |worker| {
-            worker.switch.set_limit(now, port, Direction::Ingress, ingress)?;
-            worker.switch.set_limit(now, port, Direction::Egress, egress)
-        })??;
-        Ok(())
-    }
-
-    /// Returns a port and its thread.
-    fn port_named(&self, name: &str) -> Result<(PortId, u8), OpenError> {
-        let found = self.ports.iter().find(|(_, (_, options))| options.name == name);
-        found.map(|(&id, &(thread, _))| (id, thread)).ok_or_else(|| {
-            let known: Vec<_> = self.ports.values().map(|(_, known)| known.name.as_str()).collect();
-            if known.is_empty() {
-                return OpenError::Unknown(format!("no port {name:?}: there is none here"));
-            }
-            OpenError::Unknown(weft_units::unknown_name("port", name, &known))
-        })
-    }
-
-    fn change_port(&mut self, id: PortId, change: impl Fn(&mut PortOptions)) {
-        if let Some((_, options)) = self.ports.get_mut(&id) {
-            change(options);
-            let (name, options) = (&options.name, &*options);
-            let known = self.config.ports.iter_mut().find(|known| known.name == *name);
-            known.into_iter().for_each(|known| known.clone_from(options));
-        }
     }
 
     /// Sets the rate limits of a port.
@@ -263,27 +169,6 @@ impl Daemon {
         done.map_err(|cause| OpenError::Capture { port: name.into(), file: shown(), cause })
     }
 
-    /// Removes a tenant's interface.
-    ///
-    /// # Errors
-    /// There is no port of that name.
-    pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
-        let (id, thread) = self.port_named(name)?;
-        let options = &self.ports[&id].1;
-        let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.prefixes()?);
-        self.pool.run_on_all(move |worker| {
-            let table = worker.switch.table(vni);
-            table.set_mac(mac, None);
-            addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));
-            worker.switch.set_elsewhere(id, None);
-        })?;
-        self.pool.run_on(thread, move |worker| worker.remove_port(id))?;
-        self.config.ports.retain(|known| known.name != name);
-        self.ports.remove(&id);
-        tracing::info!(port = name, "port removed");
-        Ok(())
-    }
-
     /// Adds a host to a network, or removes it.
     ///
     /// # Errors
@@ -300,20 +185,7 @@ impl Daemon {
         }
         self.set_network(network)
     }
-
-    /// Reads the file of accepted identities again. Connections to hosts that are no longer in it end.
-    ///
-    /// # Errors
-    /// A file of the encryption cannot be read, or holds no key.
-    pub(crate) fn reload_peers(&mut self) -> Result<(), OpenError> {
-        let settings = self.config.host.encryption.settings()?;
-        let peers = settings.config().map_err(ConfigError::from)?.peers;
-        let now = self.clock.now();
-        self.pool.run_on_all(move |worker| {
-            for connection in worker.driver.seals.set_peers(peers.clone()) {
-                worker.switch.close(now, connection, &mut worker.ports);
-            }
-        })?;
-        Ok(())
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,23 +4,32 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use weft_guard::TlsFiles;
 use weft_seal::Seals;
 use weft_transport::TransportConfig;
 use weft_transport::{congestion, path};
+use weft_udp::sockets::Wire;
 use weft_units::Duration;
-use weft_vpc::{NetworkConfig, Policies, PoliciesError, Vni};
+use weft_vpc::{NetworkConfig, Policies, Vni};
 use weft_wire::{DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
+use crate::fleet::FleetSettings;
 use crate::redirect::MAX_THREADS;
 
+mod claim;
 mod encryption;
+mod error;
+mod line;
 mod mac;
 mod port;
 mod route;
 
+pub(crate) use claim::Claim;
 pub use encryption::Encryption;
+pub use error::ConfigError;
+pub(crate) use error::value;
 pub use mac::{Mac, ParseMacError};
 pub use port::{Port, Tap, VhostUser};
 pub(crate) use route::Routes;
@@ -29,8 +38,11 @@ pub use route::{Destination, ParseDestinationError, Route, Row};
 /// The default control socket of a daemon.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
 
+/// The default file of changes made by command, for a daemon at [`CONTROL`].
+pub const STATE: &str = "/var/lib/weft/vpc.json";
+
 /// The configuration of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// This host.
@@ -47,10 +59,13 @@ pub struct Config {
     /// Access lists and security groups that ports name.
     #[serde(flatten)]
     pub policies: Policies,
+    /// The fleet in etcd that this host belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetSettings>,
 }
 
 /// This host in the network that carries the overlay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Host {
     /// Its address in that network.
@@ -72,16 +87,22 @@ pub struct Host {
     pub group: u16,
     /// The policy that chooses each packet's path, one of `weft list policies`. The paper's by default.
     #[serde(default = "rtt_groups")]
+    #[schemars(extend("enum" = path::Kind::NAMES))]
     pub policy: String,
     /// The congestion control, one of `weft list congestion`. By default `weft`, which slows down on marks and
     /// standing delay but not on losses alone; `swift` is the paper's.
     #[serde(default = "weft")]
+    #[schemars(extend("enum" = congestion_names()))]
     pub congestion: String,
     /// `true` if the kernel records each packet's arrival time. The time that a packet then waits for this host's
     /// processor counts as delay of the host and not of its path: paths are ranked by delay, and Swift has a window
     /// for each.
     #[serde(default)]
     pub kernel_timestamps: bool,
+    /// The way of packets to the interface (`docs/device.md`, past the kernel's stack): `kernel`, or `af-xdp` for a host of
+    /// one thread. Without it, that of `WEFT_WIRE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
     /// Encryption to all other hosts.
     #[serde(default)]
     pub encryption: Encryption,
@@ -91,10 +112,14 @@ pub struct Host {
     /// The path of its control socket.
     #[serde(default = "control")]
     pub control: PathBuf,
+    /// The file in which changes made by command are kept. By default `/var/lib/weft/vpc.json`; with another `control`,
+    /// the file of its name with the extension `json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
 }
 
 /// A tenant's network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Network {
     /// The network's number, 24 bits.
@@ -105,6 +130,10 @@ pub struct Network {
     /// `true` if tenants see frames in the order they were sent.
     #[serde(default = "yes")]
     pub in_order: bool,
+    /// `false` to drop frames for machines whose place is unknown, instead of sending them to all `peers`: for networks whose
+    /// machines all have a `[[route]]` or a port.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub flood: bool,
     /// The other hosts that have ports of the network.
     #[serde(default)]
     pub peers: BTreeSet<IpAddr>,
@@ -144,6 +173,10 @@ fn weft() -> String {
     congestion::Kind::Weft.name().to_owned()
 }
 
+fn congestion_names() -> Vec<&'static str> {
+    congestion::Kind::all_on_real_packets().map(congestion::Kind::name).collect()
+}
+
 fn control() -> PathBuf {
     CONTROL.into()
 }
@@ -152,61 +185,8 @@ fn yes() -> bool {
     true
 }
 
-/// The reason that a configuration is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {cause}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
-    },
-    /// The file is no TOML, or has keys or values that a configuration does not have.
-    #[error("{}: {cause}", file.display())]
-    Malformed {
-        /// The file.
-        file: PathBuf,
-        /// The mistake and its place.
-        cause: toml::de::Error,
-    },
-    /// A policy is wrong.
-    #[error(transparent)]
-    Policies(#[from] PoliciesError),
-    /// A setting of the encryption, or a file with its keys, is wrong.
-    #[error("host.encryption.{key} = {got}: {reason}")]
-    Encryption {
-        /// The key.
-        key: String,
-        /// Its value.
-        got: String,
-        /// The reason that it is refused.
-        reason: weft_udp::SettingFault,
-    },
-    /// The file has the table of an earlier version.
-    #[error(
-        "{}: [host.seal] was removed, as hosts agree on keys by themselves: write [host.encryption] with \
-         mode = \"required\" instead, and preshared-key = FILE, which may be the file of the secret", file.display()
-    )]
-    OldSeal {
-        /// The file.
-        file: PathBuf,
-    },
-    /// A value is invalid.
-    #[error("{key} = {got}: expected {expected}")]
-    Value {
-        /// The key.
-        key: String,
-        /// Its value.
-        got: String,
-        /// The valid values.
-        expected: String,
-    },
-}
-
-fn value(key: impl Into<String>, got: impl ToString, expected: impl Into<String>) -> ConfigError {
-    ConfigError::Value { key: key.into(), got: got.to_string(), expected: expected.into() }
+const fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 impl Config {
@@ -217,14 +197,14 @@ impl Config {
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file)
             .map_err(|cause| ConfigError::Unreadable { file: file.into(), cause })?;
-        let malformed = |cause| ConfigError::Malformed { file: file.into(), cause };
+        let malformed = |cause| malformed(file, &text, cause);
         let config: Self = match toml::from_str(&text) {
             Err(_) if has_old_seal(&text) => {
                 return Err(ConfigError::OldSeal { file: file.into() });
             }
             config => config.map_err(malformed)?,
         };
-        config.check()?;
+        config.check().map_err(|cause| cause.in_file(file, &text))?;
         Ok(config)
     }
 
@@ -236,37 +216,88 @@ impl Config {
         self.host.encryption.settings()?;
         self.host.transport()?;
         self.host.check_threads()?;
+        self.check_fleet()?;
         self.policies.check()?;
-        let mut names = BTreeSet::new();
-        for network in &self.networks {
-            network.vni()?;
-            network.gateways()?;
-            if network.peers.contains(&self.host.address) {
-                let expected = "other hosts only";
-                return Err(value("network.peers", self.host.address, expected));
-            }
+        let mut numbers = BTreeSet::new();
+        for (index, network) in self.networks.iter().enumerate() {
+            self.check_network(network, &mut numbers).map_err(|error| error.in_table(index))?;
         }
-        for port in &self.ports {
-            port.check()?;
-            if !names.insert(&port.name) {
-                return Err(value("port.name", &port.name, "a name that no other port has"));
-            }
-        }
-        for port in &self.ports {
-            self.policies.acl_of(&port.policies)?;
-            self.policies.groups_of(&port.policies)?;
-            port.policies.check().map_err(PoliciesError::from)?;
+        let mut claims = BTreeSet::new();
+        for (index, port) in self.ports.iter().enumerate() {
+            self.check_port(port, &mut claims).map_err(|error| error.in_table(index))?;
         }
         let mut known = BTreeSet::new();
-        for route in &self.routes {
-            vni("route.vni", route.vni)?;
-            if !known.insert((route.vni, route.destination())) {
-                let expected = "one row of a network at most";
-                return Err(value("route", route.destination(), expected));
-            }
+        for (index, route) in self.routes.iter().enumerate() {
+            check_route(route, &mut known).map_err(|error| error.in_table(index))?;
         }
         Ok(())
     }
+
+    fn check_fleet(&self) -> Result<(), ConfigError> {
+        let Some(fleet) = &self.fleet else { return Ok(()) };
+        fleet.check()?;
+        if fleet.identities && self.host.encryption.identity.is_none() {
+            let expected = "`identity` in [host.encryption] with it, the file of a key that stays";
+            return Err(value("fleet.identities", true, expected));
+        }
+        Ok(())
+    }
+
+    fn check_network(
+        &self,
+        network: &Network,
+        numbers: &mut BTreeSet<u32>,
+    ) -> Result<(), ConfigError> {
+        network.vni()?;
+        if !numbers.insert(network.vni) {
+            return Err(value("network.vni", network.vni, "one table of a network at most"));
+        }
+        network.gateways()?;
+        if network.peers.contains(&self.host.address) {
+            return Err(value("network.peers", self.host.address, "other hosts only"));
+        }
+        Ok(())
+    }
+
+    fn check_port(&self, port: &Port, claims: &mut BTreeSet<Claim>) -> Result<(), ConfigError> {
+        port.check()?;
+        let own = port.claims();
+        if let Some(taken) = own.intersection(claims).next() {
+            return Err(taken.is_taken());
+        }
+        claims.extend(own);
+        let named = |cause| {
+            let cause = Box::new(cause);
+            ConfigError::PortPolicies { name: port.name.clone(), cause }
+        };
+        self.policies.acl_of(&port.policies).map_err(named)?;
+        self.policies.groups_of(&port.policies).map_err(named)?;
+        port.policies.check().map_err(|error| named(error.into()))
+    }
+}
+
+fn check_route(route: &Route, known: &mut BTreeSet<(u32, Destination)>) -> Result<(), ConfigError> {
+    vni("route.vni", route.vni)?;
+    if !known.insert((route.vni, route.destination())) {
+        return Err(value("route", route.destination(), "one row of a network at most"));
+    }
+    Ok(())
+}
+
+/// Returns the error of a text that is no configuration. The reader of TOML knows neither the line nor the other keys of
+/// a table whose keys belong to several structures, so that these are searched for here.
+fn malformed(file: &Path, text: &str, cause: toml::de::Error) -> ConfigError {
+    let unknown = cause.message().strip_prefix("unknown field `");
+    let unknown = unknown.and_then(|rest| rest.trim_end().strip_suffix('`'));
+    // Where the reader knows the other keys, its message goes on with them.
+    let Some(key) = unknown.filter(|key| !key.contains('`')).map(str::to_owned) else {
+        return ConfigError::Malformed { file: file.into(), cause };
+    };
+    let root: toml::Table = toml::from_str(text).unwrap_or_default();
+    let schema = if root.contains_key(&key) { schema_for!(Config) } else { schema_for!(Port) };
+    let properties = schema.get("properties").and_then(|it| it.as_object());
+    let known = properties.into_iter().flat_map(|it| it.keys().cloned()).collect();
+    ConfigError::UnknownKey { key, known }.in_file(file, text)
 }
 
 /// Returns `true` if a file has the table of encryption under its former name.
@@ -283,6 +314,15 @@ impl Host {
     /// Returns the address and port on which it receives.
     pub fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
+    }
+
+    /// Returns the file in which changes made by command are kept.
+    pub fn state_file(&self) -> PathBuf {
+        let beside = || match self.control == Path::new(CONTROL) {
+            true => STATE.into(),
+            false => self.control.with_extension("json"),
+        };
+        self.state.clone().unwrap_or_else(beside)
     }
 
     /// Returns the address and port on which another host receives.
@@ -379,7 +419,7 @@ impl Network {
 
     /// Returns the network's configuration in the switch.
     pub fn switch_config(&self) -> NetworkConfig {
-        NetworkConfig { reliable: self.reliable, in_order: self.in_order }
+        NetworkConfig { reliable: self.reliable, in_order: self.in_order, flood: self.flood }
     }
 }
 

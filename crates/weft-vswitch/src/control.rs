@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use weft_units::Probability;
 use weft_vpc::{AclConfig, Limit};
 
 use crate::config::{Config, Destination, Network, Port, Route};
-use crate::{OpenError, Status};
+use crate::{OpenError, Reloaded, Status};
 
 mod connection;
 #[cfg(any(test, fuzzing))]
@@ -36,10 +37,12 @@ const MAX_CLIENTS: usize = 64;
 pub enum Request {
     /// Returns the daemon's status.
     Status,
+    /// Returns the changes made by command that are in force.
+    Changes,
     /// Adds a tenant's interface.
     AddPort {
         /// The interface.
-        port: Port,
+        port: Box<Port>,
     },
     /// Removes a tenant's interface.
     RemovePort {
@@ -76,6 +79,9 @@ pub enum Request {
     Reload {
         /// The new configuration.
         config: Box<Config>,
+        /// `true` to drop the changes made by command.
+        #[serde(default)]
+        discard_changes: bool,
     },
     /// Sets the rate limits of a port.
     Limit {
@@ -115,6 +121,10 @@ pub enum Request {
 pub enum Answer {
     /// The request was carried out.
     Done,
+    /// The changes made by command that are in force, as the requests that made them.
+    Changes(Vec<Request>),
+    /// The configuration was replaced.
+    Reloaded(Reloaded),
     /// The daemon's status.
     Status(Box<Status>),
     /// The request was refused, with the reason.
@@ -294,13 +304,26 @@ pub enum RequestError {
 /// # Errors
 /// See [`RequestError`].
 pub fn send_request(socket: &Path, request: &Request) -> Result<Answer, RequestError> {
+    send_within(socket, request, None)
+}
+
+/// Sends a request as [`send_request`] does, and gives up after a silence of `limit`.
+///
+/// # Errors
+/// See [`RequestError`]; a silence is `Ended`.
+pub fn send_within(
+    socket: &Path,
+    request: &Request,
+    limit: Option<Duration>,
+) -> Result<Answer, RequestError> {
     let mut line = serde_json::to_vec(request).expect("a request has no map with other keys");
     line.push(b'\n');
     connection::check_length(line.len())?;
     let no_daemon = |cause| RequestError::NoDaemon { socket: socket.into(), cause };
     let ended = |cause| RequestError::Ended { socket: socket.into(), cause };
     let mut stream = UnixStream::connect(socket).map_err(no_daemon)?;
-    stream.write_all(&line).map_err(ended)?;
+    let limited = stream.set_write_timeout(limit).and_then(|()| stream.set_read_timeout(limit));
+    limited.and_then(|()| stream.write_all(&line)).map_err(ended)?;
     let mut answer = String::new();
     if BufReader::new(stream).read_line(&mut answer).map_err(ended)? == 0 {
         return Err(ended(io::ErrorKind::UnexpectedEof.into()));

@@ -6,78 +6,133 @@ use std::io;
 
 use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
-use weft_udp::sockets::{SocketConfig, Sockets};
+use weft_udp::sockets::{SocketConfig, Sockets, Wire};
 use weft_udp::wait::{MAX_SLEEP, wait};
 use weft_udp::{Clock, Driver, random};
 use weft_units::Seed;
 use weft_vpc::{InClear, PortId, Switch, SwitchConfig};
 
-use crate::OpenError;
+use crate::changes::Changes;
 use crate::config::{Config, ConfigError, Port as PortOptions, Routes};
-use crate::control::Control;
+use crate::control::{Answer, Control, Request};
+use crate::fleet::Fleet;
 use crate::mailbox::{Mailbox, Router};
+use crate::observer::Observer;
 use crate::port_poller::PortPoller;
 use crate::redirect::{self, ThreadIndex};
 use crate::worker::Worker;
 use crate::worker_pool::WorkerPool;
+use crate::{OpenError, state};
 
 /// One host's overlay.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The configuration without its routes.
+    /// The configuration in force, without its routes.
     pub(crate) config: Config,
+    /// The configuration's file as it was last read, without the changes made by command.
+    pub(crate) file: Config,
     pub(crate) routes: Routes,
     pub(crate) pool: WorkerPool,
     /// Each port's thread and configuration.
     pub(crate) ports: BTreeMap<PortId, (u8, PortOptions)>,
     pub(crate) next_port: u32,
+    /// The changes made by command since the configuration's file was last changed.
+    pub(crate) changes: Changes,
     pub(crate) control: Control,
     pub(crate) clock: Clock,
+    /// Number of reloads that were applied, and of those that were refused.
+    pub(crate) reloads: (u64, u64),
+    pub(crate) fleet: Option<Fleet>,
+    pub(crate) observer: Observer,
+}
+
+/// An event of [`Daemon::run`], for those that supervise the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// All threads take turns. It comes several times a second while they do.
+    Responsive,
+    /// A reload begins.
+    Reloading,
+    /// The reload has ended: it was applied or refused.
+    Reloaded,
 }
 
 impl Daemon {
-    /// Opens everything that a configuration names, and carries frames from then on.
+    /// Opens everything that a configuration names, with the changes made by command since, and carries frames from then
+    /// on.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
         config.check()?;
+        let file = config;
+        let changes = state::read(&file.host.state_file())?.without_known(&file);
+        let config = changes.apply(&file)?;
         let control = Control::open(&config.host.control)?;
         let mut daemon = Self {
             pool: WorkerPool::start(workers(&config)?)?,
             ports: BTreeMap::new(),
             next_port: 1,
+            changes,
             control,
             clock: Clock,
+            reloads: (0, 0),
+            fleet: None,
+            observer: Observer::new(Clock.now()),
             routes: Routes::new(),
+            file,
             config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
         };
         for network in config.networks {
             daemon.set_network(network)?;
         }
         for port in config.ports {
-            daemon.add_port(port)?;
+            let port = daemon.open_or_leave_out(port, &daemon.config.policies, &daemon.changes)?;
+            port.map_or(Ok(()), |port| daemon.attach_port(port))?;
         }
         daemon.set_routes(&config.routes)?;
+        daemon.start_fleet()?;
         daemon.pool.run_on_all(|worker| worker.is_configured = true)?;
         Ok(daemon)
     }
 
-    /// Answers requests until `stop` returns `true`.
+    /// Answers requests until `stop` returns `true`, and calls `notify` for each [`Notice`].
     ///
     /// # Errors
     /// The kernel refuses to let a thread wait.
-    pub fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
+    pub fn run(&mut self, stop: impl Fn() -> bool, notify: impl Fn(Notice)) -> io::Result<()> {
         while !stop() {
             self.pool.check()?;
-            wait(self.control.fds(), std::iter::empty(), MAX_SLEEP)?;
+            if self.pool.is_responsive() {
+                notify(Notice::Responsive);
+            }
+            let fleet = self.fleet.iter().map(Fleet::fd);
+            wait(self.control.fds().chain(fleet), std::iter::empty(), MAX_SLEEP)?;
+            self.apply_fleet();
+            self.observe().map_err(io::Error::other)?;
             for (client, request) in self.control.poll_requests() {
+                let is_reload = matches!(request, Ok(Request::Reload { .. }));
+                if is_reload {
+                    notify(Notice::Reloading);
+                }
                 let answer = request
                     .and_then(|request| request.carry_out(self).map_err(|error| error.to_string()));
+                if is_reload {
+                    self.on_reloaded(&answer);
+                    notify(Notice::Reloaded);
+                }
                 self.control.answer(client, answer);
             }
         }
         Ok(())
+    }
+
+    fn on_reloaded(&mut self, answer: &Result<Answer, String>) {
+        match answer {
+            Ok(_) => self.reloads.0 += 1,
+            // The reload has logged why.
+            Err(_) => self.reloads.1 += 1,
+        }
     }
 }
 
@@ -93,6 +148,7 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::mailbox::Address)>, Op
     }
     let sockets = SocketConfig {
         kernel_timestamps: host.kernel_timestamps,
+        wire: host.wire.unwrap_or_else(Wire::from_environment),
         ..SocketConfig::new(host.socket(), host.paths * u16::from(threads))
     };
     let sockets = Sockets::open_group(&sockets, threads, &redirect::program(threads))?;

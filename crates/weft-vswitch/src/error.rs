@@ -1,6 +1,7 @@
 //! The errors of a daemon.
 
 use std::io;
+use std::path::PathBuf;
 
 use weft_ports::PortError;
 use weft_udp::sockets::SocketError;
@@ -69,6 +70,52 @@ pub enum OpenError {
     Stopped {
         /// The thread's index.
         thread: u8,
+    },
+    /// The file with the changes made by command cannot be read.
+    #[error("cannot read the changes made by command in {}: {cause}; move the file away to start without them", file.display())]
+    UnreadableState {
+        /// The file.
+        file: PathBuf,
+        /// The system's error, or the mistake in the file.
+        cause: io::Error,
+    },
+    /// A change cannot be written to the disk.
+    #[error("cannot keep the change in {}: {cause}; `state` in [host] names another file", file.display())]
+    NotKept {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        cause: io::Error,
+    },
+    /// A change is in force, but could not be kept.
+    #[error(
+        "the change is in force until the daemon ends, but is not kept: cannot replace {}: {cause}; the next command \
+         tries again", file.display()
+    )]
+    InForceOnly {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        cause: io::Error,
+    },
+    /// The configuration contradicts changes made by command.
+    #[error(
+        "{cause}, with the changes made by command in {} (`weft vpc changes` lists them, `weft vpc reload \
+         --discard-changes` drops them; a daemon starts without them once the file is moved away)", file.display()
+    )]
+    Changes {
+        /// The contradiction.
+        cause: Box<ConfigError>,
+        /// The file of the changes.
+        file: PathBuf,
+    },
+    /// A reload was refused, and a port that it had closed cannot be opened again.
+    #[error("{error}; and the former configuration is in force but for this: {second}")]
+    NotRestored {
+        /// The reason of the refusal.
+        error: String,
+        /// The reason that the port is missing.
+        second: String,
     },
     /// A named item is unknown, or exists already.
     #[error("{0}")]

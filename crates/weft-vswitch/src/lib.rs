@@ -39,21 +39,27 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod changes;
 mod commands;
 pub mod config;
 pub mod control;
 mod daemon;
 mod error;
+pub mod fleet;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
+mod looks;
 mod mailbox;
 mod node;
+mod observer;
 mod port_poller;
+mod ports;
 mod redirect;
 mod reload;
 mod routes;
 mod snapshot;
+mod state;
 mod status;
 mod tenants;
 mod underlay;
@@ -64,10 +70,12 @@ mod worker_pool;
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::control::properties::control_socket;
+    pub use crate::fleet::properties::fleet_values;
 }
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, Notice};
 pub use error::OpenError;
 pub use status::{
-    EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
+    EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Reloaded, Status,
+    ThreadStatus,
 };

@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 use weft_ring::{Mapped, signal};
-use weft_vpc::{Handover, PortId, Vni};
+use weft_vpc::{Handover, PortId, Presence, Vni};
+use weft_wire::MacAddr;
 
 use crate::worker::Worker;
 
@@ -114,6 +115,7 @@ enum Origin {
     Network(Vni),
     Host(IpAddr),
     Path(IpAddr),
+    Presence(PortId),
 }
 
 /// The sender of a thread's handovers to the other threads.
@@ -122,16 +124,44 @@ pub(crate) struct Router {
     addresses: Vec<Address>,
     /// The tokens by origin; each has one holder for the router and one for each handover in transit.
     in_transit: BTreeMap<Origin, Arc<()>>,
+    /// The last presence of each machine that did not reach a thread, and is sent again: unlike a frame, nothing
+    /// retransmits it.
+    late: BTreeMap<(u8, PortId, MacAddr), Presence>,
 }
 
 impl Router {
     pub(crate) fn new(addresses: Vec<Address>) -> Self {
-        Self { addresses, in_transit: BTreeMap::new() }
+        Self { addresses, in_transit: BTreeMap::new(), late: BTreeMap::new() }
     }
 
     /// Sends a handover to a thread. Returns `false` if its origin has too many in transit, or the thread is
-    /// gone.
+    /// gone. A presence is sent by a later [`send_late`](Self::send_late) then, unless a newer one is sent before.
     pub(crate) fn send(&mut self, thread: u8, handover: Handover) -> bool {
+        let Handover::Presence(presence) = handover else { return self.try_send(thread, handover) };
+        let key = (thread, presence.port, presence.address);
+        if self.try_send(thread, handover) {
+            self.late.remove(&key);
+        } else if self.addresses.get(usize::from(thread)).is_some() {
+            self.late.insert(key, presence);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Sends the presences for which there was no room.
+    pub(crate) fn send_late(&mut self) {
+        for ((thread, ..), presence) in std::mem::take(&mut self.late) {
+            self.send(thread, Handover::Presence(presence));
+        }
+    }
+
+    /// Forgets the presences of a port that is removed.
+    pub(crate) fn forget_port(&mut self, port: PortId) {
+        self.late.retain(|&(_, known, _), _| known != port);
+    }
+
+    fn try_send(&mut self, thread: u8, handover: Handover) -> bool {
         let origin = match &handover {
             Handover::Frame { from, .. } => Origin::Port(*from),
             Handover::Plain { vni, .. } => Origin::Network(*vni),
@@ -139,6 +169,7 @@ impl Router {
                 Origin::Host(arrival.from.ip())
             }
             Handover::Path(news) => Origin::Path(news.peer().ip()),
+            Handover::Presence(presence) => Origin::Presence(presence.port),
         };
         let counted = self.in_transit.entry(origin).or_default();
         let Some(address) = self.addresses.get(usize::from(thread)) else { return false };
@@ -183,6 +214,42 @@ mod tests {
         assert!(!router.send(1, frame(1)), "there is no such thread");
         drop(mailbox);
         assert!(!router.send(0, frame(1)), "no thread reads the mailbox any more");
+    }
+
+    #[test]
+    fn the_last_presence_of_a_machine_reaches_a_thread_that_is_busy() {
+        let (mailbox, address) = Mailbox::open().unwrap();
+        let mut router = Router::new(vec![address]);
+        let presence = |present| {
+            let (port, vni, address) = (PortId(1), Vni::new(7).unwrap(), MacAddr([2; 6]));
+            Handover::Presence(Presence { port, vni, address, present })
+        };
+        let last = |mailbox: &Mailbox| {
+            let all = std::iter::from_fn(|| mailbox.next()).filter_map(|mail| match mail {
+                Mail::Handover(Handover::Presence(presence), _) => Some(presence.present),
+                _ => None,
+            });
+            let all: Vec<bool> = all.collect();
+            (all.len(), all.last().copied())
+        };
+        let change = |router: &mut Router| {
+            (0..=2 * MAX_IN_TRANSIT).for_each(|at| assert!(router.send(0, presence(at % 2 == 1))));
+        };
+        change(&mut router);
+        assert_eq!(last(&mailbox), (MAX_IN_TRANSIT, Some(true)));
+        router.send_late();
+        assert_eq!(last(&mailbox), (1, Some(false)));
+        // A newer one takes the place of one that waits, also if there is room again.
+        change(&mut router);
+        last(&mailbox);
+        assert!(router.send(0, presence(true)));
+        router.send_late();
+        assert_eq!(last(&mailbox), (1, Some(true)));
+        change(&mut router);
+        last(&mailbox);
+        router.forget_port(PortId(1));
+        router.send_late();
+        assert_eq!(last(&mailbox), (0, None));
     }
 
     #[test]

@@ -58,16 +58,26 @@ impl Daemon {
         Ok(())
     }
 
-    /// Replaces all rows. Entries that stay the same are not touched.
+    /// Replaces all rows. Entries that stay the same are not touched. Returns the number of rows that were added or
+    /// changed, and of those that were removed.
     ///
     /// # Errors
     /// A network's number has more than 24 bits.
-    pub(crate) fn set_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
+    pub(crate) fn set_routes(&mut self, routes: &[Route]) -> Result<(usize, usize), OpenError> {
         let row = |route: &Route| ((route.vni, route.destination()), route.clone());
         let routes: Routes = routes.iter().map(row).collect();
-        self.change_entries(self.routes.values(), routes.values())?;
-        self.routes = routes;
-        Ok(())
+        let set = routes.iter().filter(|(key, route)| self.routes.get(key) != Some(route)).count();
+        let removed = self.routes.keys().filter(|key| !routes.contains_key(key)).count();
+        if set + removed > 0 {
+            self.change_entries(self.routes.values(), routes.values())?;
+            self.routes = routes;
+        }
+        Ok((set, removed))
+    }
+
+    /// Sets the entries of a row again, if there is such a row: it counts before a port of its machine here.
+    pub(crate) fn restore_row(&self, key: (u32, Destination)) -> Result<(), OpenError> {
+        self.change_entries(std::iter::empty(), self.routes.get(&key).into_iter())
     }
 
     /// Applies the differences between two lists of rows on all threads.
@@ -78,10 +88,17 @@ impl Daemon {
     ) -> Result<(), OpenError> {
         let host = &self.config.host;
         let mut changes = changes(Entries::of(host, old)?, &Entries::of(host, new)?);
+        let ports = self.entries_of_ports()?;
         for change in &mut changes {
-            // A gateway in the same subnet reaches the prefix without a route.
-            if let Change::Prefix((vni, prefix), hop @ None) = change {
-                *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
+            match change {
+                // The entries of this host's ports are there without a row.
+                Change::Machine(key, place @ None) => *place = ports.machines.get(key).copied(),
+                Change::Neighbour(key, mac @ None) => *mac = ports.neighbours.get(key).copied(),
+                // A gateway in the same subnet reaches the prefix without a route.
+                Change::Prefix((vni, prefix), hop @ None) => {
+                    *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
+                }
+                _ => {}
             }
         }
         for changes in changes.chunks(MAX_ENTRIES_PER_ORDER) {
@@ -91,6 +108,21 @@ impl Daemon {
             })?;
         }
         Ok(())
+    }
+
+    /// Returns the entries of this host's ports.
+    fn entries_of_ports(&self) -> Result<Entries, OpenError> {
+        let mut entries = Entries::default();
+        for (&id, (_, port)) in &self.ports {
+            let (vni, mac) = (port.vni()?, port.mac.0);
+            // A guest that may move has this place while it runs here.
+            if !port.may_move() {
+                entries.machines.insert((vni, mac), Place::Port(id));
+            }
+            let neighbours = port.prefixes()?.into_iter().map(|(address, _)| ((vni, address), mac));
+            entries.neighbours.extend(neighbours);
+        }
+        Ok(entries)
     }
 
     /// Returns the rows of a network for one of some prefixes.

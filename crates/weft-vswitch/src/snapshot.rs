@@ -5,10 +5,13 @@ use std::net::IpAddr;
 
 use weft_ports::{Holdings, Port, PortCounters};
 use weft_transport::Stats;
+use weft_units::Instant;
 use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters, Vni};
 use weft_wire::MacAddr;
 
 use crate::config::{Mac, Network};
+use crate::fleet::Fleet;
+use crate::observer::dropped_by_port;
 use crate::status::{
     EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
 };
@@ -22,6 +25,7 @@ struct Snapshot {
     dropped: BTreeMap<String, u64>,
     ports: Vec<(PortId, PortSnapshot)>,
     pairs: Vec<(PortId, PairStatus)>,
+    peers: Vec<(IpAddr, bool)>,
     addresses: BTreeMap<(Vni, MacAddr), Place>,
     thread: ThreadStatus,
     encryption: EncryptionStatus,
@@ -36,7 +40,7 @@ struct PortSnapshot {
 }
 
 impl Worker {
-    fn snapshot(&self, networks: &[Vni]) -> Snapshot {
+    fn snapshot(&self, networks: &[Vni], now: Instant) -> Snapshot {
         let (stats, handed) = (self.switch.transport(), self.switch.handover_counters());
         let address = |&vni: &Vni| {
             self.switch.addresses(vni).map(move |entry| ((vni, entry.address), entry.value))
@@ -46,12 +50,13 @@ impl Worker {
             let (up, counted, held) = (port.is_up(), port.counters(), port.holdings());
             (id, PortSnapshot { up, counted, switched, held })
         };
-        let pairs = self.switch.pairs().take(Status::PAIRS_SHOWN);
+        let pairs = shown(|| self.switch.pairs());
         Snapshot {
             stats: stats.clone(),
             dropped: self.dropped(),
             ports: self.ports.iter().map(port).collect(),
             pairs: pairs.map(|pair| (pair.port, self.pair_status(&pair))).collect(),
+            peers: self.switch.peers_reached(now).collect(),
             addresses: networks.iter().flat_map(address).collect(),
             thread: ThreadStatus {
                 ports: self.poller.ports().len(),
@@ -59,6 +64,7 @@ impl Worker {
                 packets: (stats.data_sent, stats.data_received),
                 redirected: (handed.setups, handed.packets),
                 handed_over: handed.frames,
+                wire: self.driver.sockets.wire().0,
             },
             encryption: self.encryption_status(),
         }
@@ -84,14 +90,33 @@ impl Worker {
     /// Returns the numbers of dropped packets that belong to no port.
     fn dropped(&self) -> BTreeMap<String, u64> {
         let mut dropped = dropped(self.switch.counters());
-        let own = [
-            ("malformed", self.counters.malformed),
-            ("unsendable", self.counters.unsendable),
-            ("not_handed_over", self.counters.not_handed_over),
-        ];
+        let own = self.dropped_by_thread();
         add_to(&mut dropped, own.map(|(name, count)| (name.to_owned(), count)));
         dropped
     }
+
+    /// Returns the numbers of packets that the thread itself dropped, by cause.
+    pub(crate) const fn dropped_by_thread(&self) -> [(&'static str, u64); 3] {
+        [
+            ("malformed", self.counters.malformed),
+            ("unsendable", self.counters.unsendable),
+            ("not_handed_over", self.counters.not_handed_over),
+        ]
+    }
+}
+
+/// Returns the pairs to show, those with a fault first: at the limit, healthy ones are left out.
+fn shown<'a, Pairs: Iterator<Item = PairView<'a>> + 'a>(
+    all: impl Fn() -> Pairs,
+) -> impl Iterator<Item = PairView<'a>> {
+    let healthy = all().filter(|pair| !has_fault(pair));
+    all().filter(has_fault).chain(healthy).take(Status::PAIRS_SHOWN)
+}
+
+/// Returns `true` if a pair's connection is not set up, or a path of it is down.
+fn has_fault(pair: &PairView<'_>) -> bool {
+    let paths = pair.stats.and_then(|stats| stats.paths);
+    !pair.up || paths.is_some_and(|paths| paths.up_count() < paths.count())
 }
 
 /// Adds counts to sums by name, without zeros.
@@ -109,7 +134,8 @@ impl Daemon {
     pub fn status(&self) -> Result<Status, OpenError> {
         let vnis: Vec<_> =
             self.config.networks.iter().filter_map(|known| known.vni().ok()).collect();
-        let threads = self.pool.run_on_all(move |worker| worker.snapshot(&vnis))?;
+        let now = self.clock.now();
+        let threads = self.pool.run_on_all(move |worker| worker.snapshot(&vnis, now))?;
         let mut status = Status {
             address: self.config.host.address,
             tenant_mtu: self.config.host.tenant_mtu(),
@@ -117,10 +143,13 @@ impl Daemon {
             routes: self.routes.values().cloned().collect(),
             ports: vec![],
             pairs: vec![],
+            peers: BTreeMap::new(),
             threads: threads.iter().map(|thread| thread.thread).collect(),
             encryption: EncryptionStatus::of(&threads),
             transport: BTreeMap::new(),
             dropped: BTreeMap::new(),
+            reloads: self.reloads,
+            fleet: self.fleet.as_ref().map(Fleet::status),
         };
         let mut addresses = BTreeMap::new();
         for thread in threads {
@@ -137,6 +166,9 @@ impl Daemon {
                     .into_iter()
                     .map(|(id, pair)| PairStatus { port: self.name(id), ..pair }),
             );
+            for (peer, is_reached) in thread.peers {
+                *status.peers.entry(peer).or_insert(true) &= is_reached;
+            }
             addresses.extend(thread.addresses);
         }
         let networks = self.config.networks.iter();
@@ -172,10 +204,14 @@ impl Daemon {
         let (thread, options) = self.ports.get(&id)?;
         let PortSnapshot { up, counted, switched, held } = port;
         let mut dropped = dropped(switched);
-        dropped.extend(dropped_by_port(counted));
+        add_to(
+            &mut dropped,
+            dropped_by_port(counted).map(|(name, count)| (name.to_owned(), count)),
+        );
         Some(PortStatus {
             name: options.name.clone(),
             vni: options.vni,
+            labels: options.labels.clone(),
             mac: options.mac,
             thread: *thread,
             up: *up,
@@ -186,6 +222,7 @@ impl Daemon {
             dropped,
             held: (held.taken, held.claimed),
             memory_regions: held.regions,
+            queue_pairs: held.queue_pairs,
         })
     }
 }
@@ -245,14 +282,26 @@ fn dropped(counters: &SwitchCounters) -> BTreeMap<String, u64> {
     DropCause::ALL.iter().map(row).filter(|row| row.1 > 0).collect()
 }
 
-/// Returns the numbers of frames that the port itself dropped.
-fn dropped_by_port(counters: &PortCounters) -> impl Iterator<Item = (String, u64)> {
-    [
-        ("bad_frame", counters.bad_frame),
-        ("bad_header", counters.bad_header),
-        ("lost_at_port", counters.lost),
-    ]
-    .into_iter()
-    .filter(|row| row.1 > 0)
-    .map(|(name, count)| (name.to_owned(), count))
+#[cfg(test)]
+mod tests {
+    use weft_transport::ConnectionId;
+
+    use super::*;
+
+    #[test]
+    fn of_more_pairs_than_are_shown_those_with_a_fault_are() {
+        let pair = |number: u32| PairView {
+            connection: ConnectionId(number),
+            vni: Vni::new(100).unwrap(),
+            port: PortId(1),
+            remote: MacAddr([2, 0, 0, 0, 0, 1]),
+            peer: ([10, 0, 0, 2], 4789).into(),
+            up: number != 998,
+            waiting: 0,
+            stats: None,
+        };
+        let shown: Vec<u32> = shown(|| (0..1000).map(pair)).map(|it| it.connection.0).collect();
+        assert_eq!(shown.len(), 256);
+        assert_eq!((shown[0], shown[1], shown[255]), (998, 0, 254));
+    }
 }

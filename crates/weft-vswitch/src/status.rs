@@ -1,11 +1,14 @@
-//! The status of a daemon, the answer to [`Request::Status`](crate::control::Request::Status).
+//! The status of a daemon, the answer to [`Request::Status`](crate::control::Request::Status), and the result of a
+//! reload.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use weft_udp::sockets::Wire;
 
 use crate::config::{Mac, Network, Route};
+use crate::fleet::FleetStatus;
 
 /// The state of a daemon at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,8 +24,13 @@ pub struct Status {
     pub routes: Vec<Route>,
     /// Tenants' interfaces.
     pub ports: Vec<PortStatus>,
-    /// Pairs of interfaces with a connection, the first [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread.
+    /// Pairs of interfaces with a connection, [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread: first those whose
+    /// connection is not set up or has a path that is down.
     pub pairs: Vec<PairStatus>,
+    /// Other hosts to which connections were requested: `true` if the last request of each thread was accepted, `false` if
+    /// one failed within the last minute.
+    #[serde(default)]
+    pub peers: BTreeMap<IpAddr, bool>,
     /// The host's threads.
     pub threads: Vec<ThreadStatus>,
     /// The encryption of packets to other hosts.
@@ -31,6 +39,12 @@ pub struct Status {
     pub transport: BTreeMap<String, u64>,
     /// Numbers of dropped frames and packets that belong to no port, by cause, without zeros.
     pub dropped: BTreeMap<String, u64>,
+    /// Number of reloads that were applied, and of those that were refused.
+    #[serde(default)]
+    pub reloads: (u64, u64),
+    /// The host in its fleet, if its file names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
 }
 
 impl Status {
@@ -67,6 +81,9 @@ pub struct ThreadStatus {
     pub redirected: (u64, u64),
     /// Number of tenants' frames that it handed over to other threads.
     pub handed_over: u64,
+    /// The way of most of its packets.
+    #[serde(default)]
+    pub wire: Wire,
 }
 
 /// A tenant's network.
@@ -86,6 +103,9 @@ pub struct PortStatus {
     pub name: String,
     /// Its network.
     pub vni: u32,
+    /// Names and values that describe its tenant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The port's Ethernet address.
     pub mac: Mac,
     /// The thread it belongs to.
@@ -107,6 +127,9 @@ pub struct PortStatus {
     /// Number of memory regions that its front end shares, and may share; zero for a TAP interface.
     #[serde(default)]
     pub memory_regions: (usize, usize),
+    /// Number of pairs of queues that the tenant uses, and may use.
+    #[serde(default)]
+    pub queue_pairs: (usize, usize),
 }
 
 /// A pair of interfaces.
@@ -146,4 +169,26 @@ pub struct PathStatus {
     pub lost: u64,
     /// Number of bytes in flight on the path.
     pub in_flight: u32,
+}
+
+/// The numbers of items that a reload changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Reloaded {
+    /// Networks added or changed.
+    pub networks_set: usize,
+    /// Networks removed.
+    pub networks_removed: usize,
+    /// Ports added, those with another interface among them.
+    pub ports_added: usize,
+    /// Ports removed, those with another interface among them.
+    pub ports_removed: usize,
+    /// Ports that stay and whose policies changed.
+    pub ports_changed: usize,
+    /// Routes added or changed.
+    pub routes_set: usize,
+    /// Routes removed.
+    pub routes_removed: usize,
+    /// Items of the file that changes by command override.
+    pub overridden: usize,
 }

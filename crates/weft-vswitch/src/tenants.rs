@@ -112,6 +112,11 @@ impl Ports {
         }
     }
 
+    /// Returns `true` if a tenant is connected to a port.
+    pub(crate) fn is_up(&self, id: PortId) -> bool {
+        self.ports.get(&id).is_some_and(|port| port.is_up())
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortId, &dyn Port)> {
         self.ports.iter().map(|(&id, port)| (id, &**port))
     }
@@ -176,12 +181,19 @@ impl Tenants for Ports {
         }
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
+    fn claim(
+        &mut self,
+        port: PortId,
+        len: u32,
+        turn: Turn,
+        staging: Staging,
+        head: &[u8],
+    ) -> Option<Slot> {
         let known = self.ports.get_mut(&port)?;
         if self.loss_injectors.get_mut(&port).is_some_and(LossInjector::draw) {
             return None;
         }
-        let slot = known.claim(len, turn, staging)?;
+        let slot = known.claim(len, turn, staging, head)?;
         if let Some(capture) = self.captures.get_mut(&port) {
             capture.start_frame(slot, len);
         }

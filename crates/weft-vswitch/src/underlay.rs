@@ -183,7 +183,7 @@ mod tests {
                 .copy_from_slice(&[255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
         }
         fn release(&mut self, _: PortId, _: Token) {}
-        fn claim(&mut self, _: PortId, _: u32, _: Turn, _: Staging) -> Option<Slot> {
+        fn claim(&mut self, _: PortId, _: u32, _: Turn, _: Staging, _: &[u8]) -> Option<Slot> {
             None
         }
         fn place(&mut self, _: PortId, _: Slot, _: u32, _: &[u8]) {}

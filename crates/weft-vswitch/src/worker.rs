@@ -1,9 +1,10 @@
 //! One thread's loop between tenants' ports, its switch and its sockets. It shares no state: a port
 //! belongs to one thread, and so do its connections, its rules and its counters.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use weft_ports::Port;
+use weft_ports::{Port, Sent};
 use weft_trace::pcapng;
 use weft_udp::sockets::Sockets;
 use weft_udp::wait::{MAX_SLEEP, wait};
@@ -56,6 +57,8 @@ pub(crate) struct Worker {
     ready: Vec<PortId>,
     /// The last port that frames were taken from.
     last_served: PortId,
+    /// The ports whose guests may move between hosts, with `true` for a guest that runs here.
+    movable: BTreeMap<PortId, bool>,
     plain: PlainSender,
     pub(crate) counters: Counters,
     pub(crate) mailbox: Mailbox,
@@ -84,6 +87,7 @@ impl Worker {
             poller,
             ready: vec![],
             last_served: PortId(0),
+            movable: BTreeMap::new(),
             plain: PlainSender::default(),
             counters: Counters::default(),
             mailbox,
@@ -127,14 +131,24 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel refuses another descriptor.
-    pub(crate) fn add_port(&mut self, id: PortId, port: Box<dyn Port>) -> io::Result<()> {
+    pub(crate) fn add_port(
+        &mut self,
+        id: PortId,
+        port: Box<dyn Port>,
+        may_move: bool,
+    ) -> io::Result<()> {
         self.poller.add(id, port.fd())?;
         self.ports.insert(id, port);
+        if may_move {
+            self.movable.insert(id, false);
+        }
         Ok(())
     }
 
     /// Removes a port: the buffers it holds go back to its tenant.
     pub(crate) fn remove_port(&mut self, id: PortId) {
+        self.movable.remove(&id);
+        self.router.forget_port(id);
         self.switch.remove_port(self.driver.now(), id, &mut self.ports);
         if let Some(port) = self.ports.remove(id) {
             self.poller.remove(id, port.fd());
@@ -153,6 +167,7 @@ impl Worker {
         let now = driver.now();
         driver.receive_strays(now, &mut node);
         let read = self.process_mail(now);
+        self.watch_moves(now);
         let taken = self.poll_frames(now);
         let (driver, mut node) = self.parts();
         node.handle_timeout(now);
@@ -167,6 +182,23 @@ impl Worker {
         self.release_overdue_buffers(now);
         self.ports.flush();
         received + read + taken + sent + handed > 0
+    }
+
+    /// Tells the switch which guests that may move between hosts have started or stopped here, and announces those
+    /// that started.
+    fn watch_moves(&mut self, now: Instant) {
+        for (&id, present) in &mut self.movable {
+            let is_up = self.ports.is_up(id);
+            if is_up != *present {
+                *present = is_up;
+                self.switch.set_present(now, id, is_up, &mut self.ports);
+            }
+            let announcement = self.ports.with(id, |port| Ok(port.take_announcement(now)));
+            if let Some(Sent { token, len }) = announcement {
+                let frame = TenantFrame { port: id, token, len };
+                self.switch.announce(now, frame, &mut self.ports);
+            }
+        }
     }
 
     /// Carries out orders and handovers of other threads. Returns their number.
@@ -260,6 +292,7 @@ impl Worker {
     /// Sends handovers to other threads. Returns their number.
     fn hand_over(&mut self) -> usize {
         let mut handed = 0;
+        self.router.send_late();
         while let Some((thread, handover)) = self.switch.poll_handover() {
             handed += 1;
             self.counters.not_handed_over += u64::from(!self.router.send(thread, handover));
@@ -290,13 +323,15 @@ impl Worker {
             self.mailbox.waker.end_sleep();
             return Ok(());
         }
-        let due = self.switch.poll_timeout();
+        let sockets = &self.driver.sockets;
+        let due = [self.switch.poll_timeout(), sockets.outbox.retry_at()];
+        let due = due.into_iter().flatten().min();
         let span = due.map_or(MAX_SLEEP, |due| due.since(now).min(MAX_SLEEP));
-        let own = [self.driver.sockets.readable(), self.mailbox.waker.as_fd()];
-        let blocked = self.driver.sockets.outbox.blocked();
+        let own = sockets.inbox.readable().chain([self.mailbox.waker.as_fd()]);
+        let blocked = sockets.outbox.blocked();
         if !self.poller.is_small() {
             // The next turn begins with a poll of the ports.
-            let woken = wait(own.into_iter().chain([self.poller.as_fd()]), blocked, span);
+            let woken = wait(own.chain([self.poller.as_fd()]), blocked, span);
             self.mailbox.waker.end_sleep();
             return woken.map(drop);
         }

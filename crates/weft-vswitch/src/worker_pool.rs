@@ -15,6 +15,8 @@ use crate::worker::Worker;
 pub(crate) struct WorkerPool {
     threads: Vec<WorkerThread>,
     stop: Arc<AtomicBool>,
+    /// The pings of [`Self::is_responsive`] that threads have not answered.
+    pings: Vec<Receiver<()>>,
 }
 
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl WorkerPool {
     /// # Errors
     /// The system refuses a thread.
     pub(crate) fn start(workers: Vec<(Worker, Address)>) -> Result<Self, OpenError> {
-        let mut pool = Self { threads: vec![], stop: Arc::default() };
+        let mut pool = Self { threads: vec![], stop: Arc::default(), pings: vec![] };
         for (number, (mut worker, address)) in workers.into_iter().enumerate() {
             let stop = Arc::clone(&pool.stop);
             let run = move || worker.run(|| stop.load(Ordering::Relaxed));
@@ -76,6 +78,17 @@ impl WorkerPool {
             let _ = answers.send(act(worker));
         }));
         answer
+    }
+
+    /// Returns `true` if every thread has taken a turn since the last call that returned `true`; a thread that hangs does
+    /// not. It does not wait: called again and again, it is `true` every other time while all threads take turns.
+    pub(crate) fn is_responsive(&mut self) -> bool {
+        if self.pings.is_empty() {
+            self.pings = self.threads().map(|thread| self.submit(thread, |_| ())).collect();
+            return false;
+        }
+        self.pings.retain(|ping| ping.try_recv().is_err());
+        self.pings.is_empty()
     }
 
     /// Returns the indices of the threads.

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use machine::{Guest, accept, parts};
+use machine::{Device, Guest, accept, parts};
 use weft_lab::{Direction, Impairment};
 use weft_testkit::Files;
 use weft_trial::{Trial, TrialConfig};
@@ -97,8 +97,8 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
             accept(&upload).read_to_end(&mut back).unwrap();
             back
         });
-        let mac = "02:00:00:00:07:02";
-        let guest = Guest::boot((&qemu, &kernel), &initramfs.0, &socket.0, mac);
+        let device = Device::of("02:00:00:00:07:02");
+        let guest = Guest::boot((&qemu, &kernel), &initramfs.0, &socket.0, &device);
         (guest.console(), back.join().unwrap())
     });
     for step in ["fetch", "send"] {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
 use weft_trial::{Trial, TrialConfig};
+use weft_udp::sockets::Wire;
 use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
 use weft_vswitch::config::{Config, Mac, Route, Row};
@@ -19,15 +20,20 @@ use weft_vswitch::control::{Answer, Request, send_request};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Defines every test of this file for hosts of one thread and of two.
-macro_rules! with_one_thread_and_with_two {
+/// The threads of hosts and the way of their packets.
+#[derive(Clone, Copy)]
+struct Hosts(u8, Wire);
+
+/// Defines every test of this file for hosts of one thread and of two, and for one thread by AF_XDP.
+macro_rules! on_all_hosts {
     ($($test:ident)+) => {
-        mod one_thread { $(#[test] fn $test() { super::$test(1); })+ }
-        mod two_threads { $(#[test] fn $test() { super::$test(2); })+ }
+        mod one_thread { $(#[test] fn $test() { super::$test(super::Hosts(1, weft_udp::sockets::Wire::Kernel)); })+ }
+        mod two_threads { $(#[test] fn $test() { super::$test(super::Hosts(2, weft_udp::sockets::Wire::Kernel)); })+ }
+        mod af_xdp { $(#[test] fn $test() { super::$test(super::Hosts(1, weft_udp::sockets::Wire::AfXdp)); })+ }
     };
 }
 
-with_one_thread_and_with_two! {
+on_all_hosts! {
     tcp_crosses_whole_over_paths_that_lose_packets
     frames_lost_between_switch_and_tenant_are_retransmitted
     frames_of_a_port_are_captured
@@ -35,6 +41,7 @@ with_one_thread_and_with_two! {
     tenants_with_the_same_addresses_receive_only_their_own_frames
     a_restart_keeps_the_tenants_connections
     pings_cross_both_ways
+    a_host_whose_daemon_has_ended_is_not_reached_until_it_starts_again
     a_configuration_is_reloaded_under_traffic
     tenants_of_two_subnets_reach_each_other_through_the_gateway
     a_tenant_that_floods_leaves_the_others_their_turn
@@ -42,14 +49,23 @@ with_one_thread_and_with_two! {
 
 /// Returns a trial; `None` if it cannot be built, after reporting the reason. With two threads each tenant
 /// has its own.
-fn trial(name: &str, threads: u8, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
+fn trial(
+    name: &str,
+    Hosts(threads, wire): Hosts,
+    change: impl FnOnce(&mut TrialConfig),
+) -> Option<Trial> {
     if weft_testkit::lab_is_missing(&format!("tenants, {name}"), &[]) {
         return None;
     }
-    let mut config = TrialConfig::named(format!("vs{threads}-{name}"));
-    config.host.threads = threads;
+    let way = if wire == Wire::AfXdp { "x" } else { "" };
+    let mut config = TrialConfig::named(format!("vs{threads}{way}-{name}"));
+    (config.host.threads, config.host.wire) = (threads, Some(wire));
     change(&mut config);
-    Some(Trial::up(&config).unwrap())
+    let trial = Trial::up(&config).unwrap();
+    for host in 0..config.lab.leaves {
+        assert!(status(&trial, host).threads.iter().all(|thread| thread.wire == wire));
+    }
+    Some(trial)
 }
 
 fn lose(trial: &mut Trial, link: &str, loss: &str) {
@@ -100,8 +116,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 + index / 251).to_le_bytes()[0]).collect()
 }
 
-fn tcp_crosses_whole_over_paths_that_lose_packets(threads: u8) {
-    let Some(mut trial) = trial("tcp", threads, |_| ()) else { return };
+fn tcp_crosses_whole_over_paths_that_lose_packets(hosts: Hosts) {
+    let Some(mut trial) = trial("tcp", hosts, |_| ()) else { return };
     for spine in 0..4 {
         lose(&mut trial, &format!("l1-s{spine}"), "2%");
     }
@@ -124,8 +140,8 @@ fn request_done(trial: &Trial, host: usize, request: &Request) {
     assert_eq!(send_request(&trial.control(host), request).unwrap(), Answer::Done);
 }
 
-fn frames_lost_between_switch_and_tenant_are_retransmitted(threads: u8) {
-    let Some(trial) = trial("lose", threads, |_| ()) else { return };
+fn frames_lost_between_switch_and_tenant_are_retransmitted(hosts: Hosts) {
+    let Some(trial) = trial("lose", hosts, |_| ()) else { return };
     let request = |loss: &str| Request::Lose { port: "red".into(), loss: loss.parse().unwrap() };
     // Broadcasts are not retransmitted: the tenants know each other before frames are lost.
     assert!(echo(&trial, "red", 5000, 1) == pattern(1));
@@ -154,10 +170,9 @@ fn captured(file: &Path) -> Vec<usize> {
     lengths
 }
 
-fn frames_of_a_port_are_captured(threads: u8) {
-    let Some(trial) = trial("capture", threads, |_| ()) else { return };
-    let file =
-        std::env::temp_dir().join(format!("weft-capture-{}-{threads}.pcapng", std::process::id()));
+fn frames_of_a_port_are_captured(hosts: Hosts) {
+    let Some(trial) = trial("capture", hosts, |_| ()) else { return };
+    let file = std::env::temp_dir().join(format!("{}.pcapng", trial.lab.spec().name));
     let capture = |file| Request::Capture { port: "red".into(), file };
     request_done(&trial, 0, &capture(Some(file.clone())));
     let again = send_request(&trial.control(0), &capture(Some(file.clone()))).unwrap();
@@ -172,8 +187,8 @@ fn frames_of_a_port_are_captured(threads: u8) {
     assert!((400_000..500_000).contains(&bytes), "{bytes} bytes in {} frames", lengths.len());
 }
 
-fn a_network_without_reliability_leaves_losses_to_the_tenant(threads: u8) {
-    let Some(mut trial) = trial("plain", threads, |config| config.network.reliable = false) else {
+fn a_network_without_reliability_leaves_losses_to_the_tenant(hosts: Hosts) {
+    let Some(mut trial) = trial("plain", hosts, |config| config.network.reliable = false) else {
         return;
     };
     for spine in 0..4 {
@@ -188,8 +203,8 @@ fn a_network_without_reliability_leaves_losses_to_the_tenant(threads: u8) {
     assert!(reliable == 0 && plain > 20, "{:?}", status.ports[0]);
 }
 
-fn tenants_with_the_same_addresses_receive_only_their_own_frames(threads: u8) {
-    let Some(trial) = trial("apart", threads, |_| ()) else { return };
+fn tenants_with_the_same_addresses_receive_only_their_own_frames(hosts: Hosts) {
+    let Some(trial) = trial("apart", hosts, |_| ()) else { return };
     thread::scope(|scope| {
         for (tenant, bytes) in [("red", 400_000), ("blue", 500_000)] {
             let trial = &trial;
@@ -203,7 +218,7 @@ fn tenants_with_the_same_addresses_receive_only_their_own_frames(threads: u8) {
 
 #[test]
 fn each_thread_carries_its_tenants_and_receives_their_packets_from_the_kernel() {
-    let Some(mut trial) = trial("both", 2, |_| ()) else { return };
+    let Some(mut trial) = trial("both", Hosts(2, Wire::Kernel), |_| ()) else { return };
     lose(&mut trial, "l1-s1", "1%");
     thread::scope(|scope| {
         for (tenant, bytes) in [("red", 1_500_000), ("blue", 1_000_000)] {
@@ -232,7 +247,7 @@ fn each_thread_carries_its_tenants_and_receives_their_packets_from_the_kernel() 
 
 #[test]
 fn tenants_of_two_threads_of_one_host_reach_each_other() {
-    let Some(mut trial) = trial("near", 2, |_| ()) else { return };
+    let Some(mut trial) = trial("near", Hosts(2, Wire::Kernel), |_| ()) else { return };
     // Blue joins red's network, with an address of its own.
     trial.stop(0);
     let config = trial.config(0);
@@ -256,8 +271,8 @@ fn tenants_of_two_threads_of_one_host_reach_each_other() {
     assert_eq!(status.dropped, [].into());
 }
 
-fn a_restart_keeps_the_tenants_connections(threads: u8) {
-    let Some(mut trial) = trial("again", threads, |config| {
+fn a_restart_keeps_the_tenants_connections(hosts: Hosts) {
+    let Some(mut trial) = trial("again", hosts, |config| {
         config.lab = LabSpec { spines: 2, ..config.lab.clone() };
     }) else {
         return;
@@ -295,8 +310,8 @@ fn a_restart_keeps_the_tenants_connections(threads: u8) {
     }
 }
 
-fn pings_cross_both_ways(threads: u8) {
-    let Some(trial) = trial("ping", threads, |_| ()) else { return };
+fn pings_cross_both_ways(hosts: Hosts) {
+    let Some(trial) = trial("ping", hosts, |_| ()) else { return };
     for host in 0..2 {
         let to = Trial::address(1 - host).to_string();
         let mut ping: Command = trial.command("red", host, "ping");
@@ -311,8 +326,27 @@ fn pings_cross_both_ways(threads: u8) {
     }
 }
 
-fn a_configuration_is_reloaded_under_traffic(threads: u8) {
-    let Some(mut trial) = trial("load", threads, |_| ()) else { return };
+fn a_host_whose_daemon_has_ended_is_not_reached_until_it_starts_again(hosts: Hosts) {
+    let Some(mut trial) = trial("peer", hosts, |_| ()) else { return };
+    let peer = trial.config(1).host.address;
+    let began = Instant::now();
+    let until_reached = |trial: &Trial, expected: bool| {
+        while status(trial, 0).peers.get(&peer) != Some(&expected) {
+            assert!(began.elapsed() < 3 * LIMIT, "{:?}", status(trial, 0).peers);
+            let to = Trial::address(1).to_string();
+            let mut ping: Command = trial.command("red", 0, "ping");
+            ping.args(["-c", "1", "-W", "1", &to]).output().unwrap();
+        }
+    };
+    until_reached(&trial, true);
+    trial.stop(1);
+    until_reached(&trial, false);
+    trial.start(1).unwrap();
+    until_reached(&trial, true);
+}
+
+fn a_configuration_is_reloaded_under_traffic(hosts: Hosts) {
+    let Some(mut trial) = trial("load", hosts, |_| ()) else { return };
     let (listener, near) = connect(&trial, 5001);
     let (mut far, mut near) = (listener.accept().unwrap().0, near);
     far.set_read_timeout(Some(LIMIT)).unwrap();
@@ -322,8 +356,8 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     config.policies.acls.push(acl);
     config.ports[0].policies.acl = Some("edge".into());
     let blue = config.ports.pop().unwrap();
-    let reload = Request::Reload { config: Box::new(config.clone()) };
-    assert_eq!(send_request(&trial.control(1), &reload).unwrap(), Answer::Done);
+    let reload = Request::Reload { config: Box::new(config.clone()), discard_changes: false };
+    assert!(matches!(send_request(&trial.control(1), &reload), Ok(Answer::Reloaded(_))));
     // The connection continues, a new one is denied, and the other tenant's port is gone.
     near.write_all(b"still here").unwrap();
     far.read_exact(&mut [0; 10]).unwrap();
@@ -335,24 +369,23 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     assert!(known.ports[0].dropped["denied"] > 0, "{:?}", known.ports[0]);
     // The port is added again; a change that needs a restart is refused with that reason.
     config.ports.push(blue);
-    let reload = Request::Reload { config: Box::new(config.clone()) };
-    assert_eq!(send_request(&trial.control(1), &reload).unwrap(), Answer::Done);
+    let reload = Request::Reload { config: Box::new(config.clone()), discard_changes: false };
+    assert!(matches!(send_request(&trial.control(1), &reload), Ok(Answer::Reloaded(_))));
     assert!(echo(&trial, "blue", 5003, 10_000) == pattern(10_000));
     let changes: [fn(&mut Config); 2] =
         [|config| config.host.mtu = 1400, |config| config.host.threads = 3 - config.host.threads];
     for change in changes {
         let mut config = config.clone();
         change(&mut config);
-        let reload = Request::Reload { config: Box::new(config) };
+        let reload = Request::Reload { config: Box::new(config), discard_changes: false };
         let answer = send_request(&trial.control(1), &reload).unwrap();
         assert!(matches!(&answer, Answer::Refused(why) if why.contains("restart")), "{answer:?}");
     }
 }
 
-fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
+fn tenants_of_two_subnets_reach_each_other_through_the_gateway(hosts: Hosts) {
     let gateways = vec!["192.168.7.254/24".to_owned(), "192.168.8.254/24".to_owned()];
-    let Some(mut trial) =
-        trial("hop", threads, |config| config.network.gateways = gateways.clone())
+    let Some(mut trial) = trial("hop", hosts, |config| config.network.gateways = gateways.clone())
     else {
         return;
     };
@@ -392,8 +425,8 @@ fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
 }
 
 /// Sends a flood from blue, to its other half and to unknown addresses, and checks that red loses nothing.
-fn a_tenant_that_floods_leaves_the_others_their_turn(threads: u8) {
-    let Some(trial) = trial("flood", threads, |_| ()) else { return };
+fn a_tenant_that_floods_leaves_the_others_their_turn(hosts: Hosts) {
+    let Some(trial) = trial("flood", hosts, |_| ()) else { return };
     let stop = AtomicBool::new(false);
     let flood = |to: SocketAddr| {
         let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();

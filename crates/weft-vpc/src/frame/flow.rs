@@ -10,25 +10,47 @@ impl Frame {
     /// Returns a hash of the frame's addresses, protocol and ports: equal for all frames of a tenant's flow in one
     /// direction, and rarely equal for two flows. Fragments are hashed without ports, which only the first has.
     pub fn flow_hash(&self) -> u32 {
+        self.hash_of(|ends| ends)
+    }
+
+    /// Returns a hash that is equal for all frames of a tenant's flow in both directions, and otherwise like
+    /// [`flow_hash`](Self::flow_hash).
+    pub fn two_way_flow_hash(&self) -> u32 {
+        fn ordered<T: Ord>([a, b]: [T; 2]) -> [T; 2] {
+            if a <= b { [a, b] } else { [b, a] }
+        }
+        match self.ip() {
+            Some(_) => self.hash_of(ordered),
+            None => {
+                let [a, b] = ordered([self.source, self.destination]);
+                scatter(Fnv1a::new().with(a.0).with(b.0).finish())
+            }
+        }
+    }
+
+    /// Returns the hash of the flow's ends in the order that `arrange` returns.
+    fn hash_of(&self, arrange: impl Fn([(IpAddr, u16); 2]) -> [(IpAddr, u16); 2]) -> u32 {
         // FNV-1a: a frame hashes few bytes, and an attacker gains nothing by a collision.
         let mut hash = Fnv1a::new();
         let mut mix = |bytes: &[u8]| hash = hash.with(bytes.iter().copied());
         if let Some(ip) = self.ip() {
-            for address in [ip.source, ip.destination] {
-                match address {
-                    IpAddr::V4(address) => mix(&address.octets()),
-                    IpAddr::V6(address) => mix(&address.octets()),
-                }
-            }
-            mix(&[ip.protocol]);
             let ports = match ip.transport {
                 _ if ip.fragment.is_some() => (0, 0),
                 Transport::Tcp(tcp) => (tcp.source, tcp.destination),
                 Transport::Udp(udp) => (udp.source, udp.destination),
                 _ => (0, 0),
             };
-            mix(&ports.0.to_be_bytes());
-            mix(&ports.1.to_be_bytes());
+            let ends = arrange([(ip.source, ports.0), (ip.destination, ports.1)]);
+            for (address, _) in ends {
+                match address {
+                    IpAddr::V4(address) => mix(&address.octets()),
+                    IpAddr::V6(address) => mix(&address.octets()),
+                }
+            }
+            mix(&[ip.protocol]);
+            for (_, port) in ends {
+                mix(&port.to_be_bytes());
+            }
         } else {
             mix(&self.source.0);
             mix(&self.destination.0);
@@ -82,6 +104,24 @@ mod tests {
             assert_eq!(paths.len(), 8, "{paths:?}");
             assert!(paths.values().all(|flows| (6..=44).contains(flows)), "{paths:?}");
         }
+    }
+
+    #[test]
+    fn both_directions_of_a_flow_have_the_same_two_way_hash() {
+        let flow = |from: &str, to: &str, ports| {
+            let segment = tcp(ports, TcpFlags(0x10), &[], b"");
+            parsed(&packet(from, to, protocol::TCP, &segment)).two_way_flow_hash()
+        };
+        let (a, b) = ("10.0.0.1", "10.0.0.2");
+        assert_eq!(flow(a, b, (1000, 80)), flow(b, a, (80, 1000)));
+        assert_ne!(flow(a, b, (1000, 80)), flow(a, b, (80, 1000)));
+        assert_ne!(flow(a, b, (1000, 80)), flow(b, a, (80, 1001)));
+        let mut queues = BTreeMap::<u32, u32>::new();
+        for client in (0..200).map(|client| 32_768 + 2 * client) {
+            *queues.entry(flow(a, b, (client, 6379)) % 4).or_default() += 1;
+        }
+        // 50 on average; a deviation past four standard deviations is not chance.
+        assert!(queues.len() == 4 && queues.values().all(|flows| (26..=74).contains(flows)));
     }
 
     #[test]

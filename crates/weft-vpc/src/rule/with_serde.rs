@@ -43,8 +43,23 @@ impl<'de> Visitor<'de> for TextOrTable {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Rule {
+    fn schema_name() -> alloc::borrow::Cow<'static, str> {
+        "Rule".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A rule such as `allow ingress tcp to any port 80`, or a table of its parts",
+            "anyOf": [{ "type": "string" }, generator.subschema_for::<Table>()],
+        })
+    }
+}
+
 /// The parts of a rule by key.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "RuleParts"))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
     #[serde(default)]
@@ -63,6 +78,7 @@ struct Table {
 
 /// The ports in a table: `80` or `"80-90"`.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a port such as 80 or a range such as \"80-90\"")]
 enum PortsText {
     One(u16),

@@ -288,17 +288,34 @@ fn a_flood_of_requests_evicts_no_connection_with_a_reply() {
 fn new_rules_end_connections_that_they_do_not_allow_to_begin() {
     let mut groups = established();
     let mut rule = "allow ingress tcp from 10.0.0.0/8 to any port 80";
+    let limits = ConnectionsConfig::default();
     let ack = segment(OUT, ACK, 501, 101);
-    groups.set(&[config(&[rule])], &Sets::new()).unwrap();
+    groups.set(&[config(&[rule])], &Sets::new(), limits).unwrap();
     assert_eq!(evaluate(&mut groups, OUT, &ack, 1), Ok(Pass::Connection));
     rule = "allow ingress tcp from 10.0.0.0/16 to any port 80";
-    groups.set(&[config(&[rule])], &Sets::new()).unwrap();
+    groups.set(&[config(&[rule])], &Sets::new(), limits).unwrap();
     assert_eq!(evaluate(&mut groups, OUT, &ack, 1), Err(Refusal::Denied(None)));
     assert_eq!(groups.connections(), 0);
     // Wrong rules change nothing.
     let mut groups = established();
-    assert!(groups.set(&[config(&["allow ingress any from @nobody"])], &Sets::new()).is_err());
+    let wrong = config(&["allow ingress any from @nobody"]);
+    assert!(groups.set(&[wrong], &Sets::new(), limits).is_err());
     assert_eq!(evaluate(&mut groups, OUT, &ack, 1), Ok(Pass::Connection));
+}
+
+#[test]
+fn new_limits_count_for_the_next_packets() {
+    let rules = ["allow ingress udp"];
+    let mut groups = groups(&rules);
+    let request = |port| datagram((THERE, port), (HERE, 53));
+    let reply = |port| datagram((HERE, 53), (THERE, port));
+    assert!(evaluate(&mut groups, IN, &request(1), 0).is_ok());
+    let udp_established = Duration::from_secs(1);
+    let limits = ConnectionsConfig { max_connections: 1, udp_established, ..Default::default() };
+    groups.set(&[config(&rules)], &Sets::new(), limits).unwrap();
+    assert_eq!(evaluate(&mut groups, OUT, &reply(1), 1), Ok(Pass::Connection));
+    assert_eq!(evaluate(&mut groups, IN, &request(2), 2), Err(Refusal::TableFull));
+    assert!(evaluate(&mut groups, IN, &request(2), 1_001).is_ok());
 }
 
 /// Compares random datagrams between few ends with a plain list of the connections.

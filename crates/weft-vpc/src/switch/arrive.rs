@@ -115,7 +115,7 @@ impl Switch {
             return receiver.counters.drop_frame(cause);
         }
         let fits = (MIN_FRAME..=MAX_FRAME).contains(&len);
-        let claim = || tenants.claim(port, len, Turn::Next, Staging::InPlace);
+        let claim = || tenants.claim(port, len, Turn::Next, Staging::InPlace, ethernet);
         let Some(slot) = fits.then(claim).flatten() else {
             return receiver.counters.drop_frame(DropCause::NoBuffer);
         };
@@ -163,7 +163,9 @@ impl Switch {
                 let (after, pieces) = (After::from_tag(placement.tag), Pieces::new(placement));
                 let inspection = port.inspection_of(placement, after, pair, network);
                 let staging = inspection.staging();
-                let Some(slot) = tenants.claim(id, placement.length, turn, staging) else {
+                let head = if placement.offset == 0 { payload } else { &[] };
+                let head = head.get(VirtioNetHeader::LEN..).unwrap_or(&[]);
+                let Some(slot) = tenants.claim(id, placement.length, turn, staging, head) else {
                     port.counters.declined += 1;
                     return Ingested::Declined;
                 };
@@ -171,9 +173,12 @@ impl Switch {
             }
         };
         let piece = Piece { placement, payload };
+        let moved_before = network.table.counters().moved;
         if let Err(cause) = port.admit_piece(&mut frame, piece, pair, network, now) {
             return self.abandon(now, placement, Some(frame.slot), cause, tenants);
         }
+        let moved = network.table.counters().moved != moved_before;
+        let remote = pair.remote;
         tenants.place(id, frame.slot, placement.offset, payload);
         frame.marked |= arrival.congestion_experienced;
         if let Some(message) = pair.arriving.message(number, window) {
@@ -181,6 +186,9 @@ impl Switch {
         }
         if frame.pieces.are_whole() {
             self.complete_ready(now, connection, number, tenants);
+        }
+        if moved {
+            self.follow(now, vni, remote, tenants);
         }
         Ingested::Placed
     }

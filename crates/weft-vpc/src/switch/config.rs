@@ -85,11 +85,14 @@ pub struct NetworkConfig {
     /// `true` if tenants see frames in the order they were sent. Guests with RACK-TLP may work without it
     /// (BIFROST, section 7.3).
     pub in_order: bool,
+    /// `true` if a frame for a machine whose place is unknown goes to all hosts of the network. It is dropped where every
+    /// machine's place is set.
+    pub flood: bool,
 }
 
 impl Default for NetworkConfig {
     fn default() -> Self {
-        Self { reliable: true, in_order: true }
+        Self { reliable: true, in_order: true, flood: true }
     }
 }
 

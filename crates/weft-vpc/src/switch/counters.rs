@@ -19,6 +19,8 @@ weft_units::registry! {
         HopLimit => "hop_limit";
         /// Its destination is unknown.
         NoRoute => "no_route";
+        /// It is for a machine that is in no table, in a network whose machines are all known.
+        UnknownMachine => "unknown_machine";
         /// The queue of frames that wait for a connection is full.
         QueueFull => "queue_full";
         /// Its tenant has no buffer, on this host or in a plain VXLAN, where it is not retransmitted.

@@ -16,7 +16,7 @@ impl Switch {
             Event::Connected { connection } => self.on_connected(now, connection, tenants),
             Event::Acked { connection, token } => {
                 let Some((port, token)) = frame_of(token) else {
-                    return self.on_hello_acked(now, connection);
+                    return self.on_hello_acked(now, connection, tenants);
                 };
                 if let Some(pair) = self.pairs.get_mut(connection) {
                     pair.acknowledged(token);
@@ -67,10 +67,19 @@ impl Switch {
     }
 
     /// Handles the acknowledgement of our hello: the peer has the machine that the hello names.
-    fn on_hello_acked(&mut self, now: Instant, connection: ConnectionId) {
+    fn on_hello_acked(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        tenants: &mut impl Tenants,
+    ) {
         let Some(pair) = self.pairs.get(connection) else { return };
-        if let Some(network) = self.networks.get_mut(&pair.vni) {
-            network.table.learn_place(pair.remote, Place::Peer(pair.peer), now);
+        let (vni, remote) = (pair.vni, pair.remote);
+        let Some(network) = self.networks.get_mut(&vni) else { return };
+        let before = network.table.counters().moved;
+        network.table.learn_place(remote, Place::Peer(pair.peer), now);
+        if network.table.counters().moved != before {
+            self.follow(now, vni, remote, tenants);
         }
     }
 

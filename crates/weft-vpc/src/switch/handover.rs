@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use weft_transport::path::PathNews;
 use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
-use weft_wire::{Packet, SetupKind, VirtioNetHeader};
+use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
 use super::arrive::PlainArrival;
 use super::{DropCause, Inbound, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
@@ -61,6 +61,21 @@ pub enum Handover {
     },
     /// A finding of the transport about a path to another host.
     Path(PathNews),
+    /// A machine that came to a port of the sending thread, or left it.
+    Presence(Presence),
+}
+
+/// The presence of a machine at a port of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// The port.
+    pub port: PortId,
+    /// The port's network.
+    pub vni: Vni,
+    /// The machine's address.
+    pub address: MacAddr,
+    /// `true` if the machine is there.
+    pub present: bool,
 }
 
 /// A frame that another thread's tenant sent.
@@ -94,6 +109,7 @@ impl Switch {
                     Inbound { arrival: &arrival, vni, packet: &packet, payload: &payload };
                 self.ingest_packet(now, &inbound, tenants);
             }
+            Handover::Presence(presence) => self.apply_presence(now, presence, tenants),
             Handover::Path(news) => self.endpoint.handle_path_news(now, &news),
             Handover::Datagram { .. } => self.counters.drop_frame(DropCause::Malformed),
         }
@@ -198,7 +214,7 @@ impl Switch {
 
     pub(super) fn hand_over(&mut self, thread: u8, handover: Handover) {
         match handover {
-            Handover::Packet { .. } | Handover::Datagram { .. } => {}
+            Handover::Packet { .. } | Handover::Datagram { .. } | Handover::Presence(_) => {}
             Handover::Path(_) => self.others.counters.path_findings += 1,
             Handover::Frame { .. } | Handover::Plain { .. } => self.others.counters.frames += 1,
         }

@@ -214,6 +214,11 @@ impl Switch {
     /// Records the finding about the peer of a connection that this host requested and that ended.
     pub(super) fn on_request_ended(&mut self, now: Instant, peer: SocketAddr, reason: CloseReason) {
         let until = now + self.config.plain_period;
+        if speaks_plain(reason)
+            || matches!(reason, CloseReason::NotEncrypted | CloseReason::NotAuthentic)
+        {
+            self.peers.on_failed(now, peer);
+        }
         let must_encrypt = match self.config.in_clear {
             InClear::Any => false,
             InClear::Unable => self.peers.encrypts(peer) == Some(true),

@@ -31,6 +31,7 @@ mod hello;
 mod host_connection;
 mod incoming;
 mod inspect;
+mod moves;
 mod outgoing;
 mod pair;
 mod pieces;
@@ -46,7 +47,7 @@ pub use counters::{DropCause, HandoverCounters, SwitchCounters};
 pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
 use gate::Gate;
-pub use handover::Handover;
+pub use handover::{Handover, Presence};
 use host_connection::HostConnections;
 pub use host_connection::Keys;
 pub use outgoing::{Leaving, TenantFrame};
@@ -394,6 +395,13 @@ impl Switch {
     /// Returns the number of pairs of vNICs.
     pub fn pair_count(&self) -> usize {
         self.pairs.len()
+    }
+
+    /// Returns the hosts to which connections were requested, with `true` if the last request was accepted, and `false` if
+    /// it failed within the last minute: what is sent there meanwhile is lost, or leaves as plain VXLAN.
+    pub fn peers_reached(&self, now: Instant) -> impl Iterator<Item = (IpAddr, bool)> {
+        let reached = self.peers.reached(now).map(|(peer, is_reached)| (peer.ip(), is_reached));
+        reached.filter(|(peer, _)| self.hosts.contains(peer))
     }
 
     /// Returns the addresses of a network with their places.

@@ -146,9 +146,13 @@ impl Switch {
             Some(Place::Peer(peer)) => {
                 let vnics = VnicPair { vni, port, local: frame.source, remote: next, peer };
                 let flow = (frame.flow_hash() & 0xffff) as u16;
-                self.carry_to_peer(now, vnics, Outgoing { token, len, flow }, tenants);
+                let limit = self.config.waiting_frames;
+                self.carry_to_peer(now, vnics, Outgoing { token, len, flow }, limit, tenants);
             }
-            None => self.flood(now, sent, vni, tenants),
+            None if self.network(vni).config.flood || frame.destination.is_group() => {
+                self.flood(now, sent, vni, tenants);
+            }
+            None => self.drop_frame(port, token, DropCause::UnknownMachine, tenants),
         }
     }
 
@@ -180,7 +184,13 @@ impl Switch {
     }
 
     /// Sends a frame to all other ports and hosts of its network.
-    fn flood(&mut self, now: Instant, sent: TenantFrame, vni: Vni, tenants: &mut impl Tenants) {
+    pub(super) fn flood(
+        &mut self,
+        now: Instant,
+        sent: TenantFrame,
+        vni: Vni,
+        tenants: &mut impl Tenants,
+    ) {
         let TenantFrame { port, token, len } = sent;
         let delivered_locally = self.carry_locally(now, sent, vni, None, tenants);
         let to = self.network(vni).peers.clone();
@@ -208,7 +218,7 @@ impl Switch {
 
     /// Copies a frame to another port of this host, for this machine, or to all others of its network. Returns
     /// `false` if there is none.
-    fn carry_locally(
+    pub(super) fn carry_locally(
         &mut self,
         now: Instant,
         TenantFrame { port, token, len }: TenantFrame,
@@ -245,12 +255,14 @@ impl Switch {
         true
     }
 
-    /// Sends a frame to another host on its pair's connection, and requests that connection if there is none.
-    fn carry_to_peer(
+    /// Sends a frame to another host on its pair's connection, and requests that connection if there is none. The frame is
+    /// dropped if it would wait for the connection behind `limit` others.
+    pub(super) fn carry_to_peer(
         &mut self,
         now: Instant,
         vnics: VnicPair,
         frame: Outgoing,
+        limit: usize,
         tenants: &mut impl Tenants,
     ) {
         let VnicPair { vni, port, remote, peer, .. } = vnics;
@@ -270,12 +282,11 @@ impl Switch {
         let Some(connection) = connection else {
             return self.carry_plain(now, plain, tenants);
         };
-        let limit = self.config.waiting_frames;
         let pair = self.pairs.get_mut(connection).expect("looked up just now");
         if !pair.leads_to(Place::Peer(peer)) {
             // The machine has moved. Another connection may lead to its new place.
             self.close_pair(now, connection, tenants);
-            return self.carry_to_peer(now, vnics, frame, tenants);
+            return self.carry_to_peer(now, vnics, frame, limit, tenants);
         }
         // A connection at rest keeps no paths and no state of them.
         let paths = self.endpoint.connection_stats(connection).and_then(|flow| flow.paths);

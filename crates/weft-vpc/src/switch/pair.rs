@@ -106,10 +106,15 @@ impl Pair {
         }
     }
 
+    /// Returns the frames that were not acknowledged, the oldest first.
+    pub(super) fn into_frames(self) -> impl Iterator<Item = Outgoing> {
+        let sent = self.sent.into_iter().map(|(frame, _)| frame);
+        sent.chain(self.waiting)
+    }
+
     /// Returns the tokens of all frames, which the port must release.
     pub(super) fn into_tokens(self) -> impl Iterator<Item = Token> {
-        let sent = self.sent.into_iter().map(|(frame, _)| frame);
-        sent.chain(self.waiting).map(|frame| frame.token)
+        self.into_frames().map(|frame| frame.token)
     }
 }
 

@@ -25,6 +25,10 @@ use crate::{Frame, GATEWAY};
 /// [`plain_period`](super::SwitchConfig::plain_period): one per second by default. Forged frames cost no more.
 const PROBES_WITHIN_PLAIN_PERIOD: u64 = 10;
 
+/// The time for which a failed request shows that a peer is not reached: five times the interval of requests to a peer that
+/// does not answer ([`plain_period`](super::SwitchConfig::plain_period)), as senders that get no answer send rarely.
+const FAILURE_PERIOD: Duration = Duration::from_secs(60);
+
 /// The findings about peers.
 #[derive(Debug, Default)]
 pub(super) struct KnownPeers {
@@ -35,6 +39,8 @@ pub(super) struct KnownPeers {
     encrypts: BTreeMap<SocketAddr, bool>,
     /// Peers that refuse connections, and the time before which they are sent no request.
     refused: BTreeMap<SocketAddr, Instant>,
+    /// Peers that did not accept the last request for a connection, and the time of that.
+    failed: BTreeMap<SocketAddr, Instant>,
     /// The time of the last request that a plain frame caused, by peer.
     probed: BTreeMap<SocketAddr, Instant>,
 }
@@ -49,6 +55,21 @@ impl KnownPeers {
     pub(super) fn on_weft_answer(&mut self, peer: SocketAddr) {
         self.plain_until.remove(&peer);
         self.refused.remove(&peer);
+        self.failed.remove(&peer);
+    }
+
+    /// Records that a request for a connection to a peer failed, or that its connection was lost.
+    pub(super) fn on_failed(&mut self, now: Instant, peer: SocketAddr) {
+        self.failed.insert(peer, now);
+    }
+
+    /// Returns the peers to which connections were requested, with `true` if the last request was accepted, and `false`
+    /// if it failed within [`FAILURE_PERIOD`]. Older failures say nothing about the present.
+    pub(super) fn reached(&self, now: Instant) -> impl Iterator<Item = (SocketAddr, bool)> {
+        let is_recent = move |&(_, &at): &(_, &Instant)| now.since(at) < FAILURE_PERIOD;
+        let failed = self.failed.iter().filter(is_recent).map(|(&peer, _)| (peer, false));
+        let accepted = self.encrypts.keys().filter(|peer| !self.failed.contains_key(peer));
+        failed.chain(accepted.map(|&peer| (peer, true)))
     }
 
     /// Records that a peer accepted a connection; `sealed` is `true` if it is encrypted.
@@ -106,6 +127,8 @@ struct PlainFrame<'a> {
     trusted: bool,
     /// `true` if its peer is to be sent a connection request.
     needs_probe: bool,
+    /// `true` if its source was known at another place.
+    moved: bool,
 }
 
 impl Switch {
@@ -223,6 +246,7 @@ impl Switch {
         let proved = proven || !network.config.reliable;
         let trusted = proved || until.is_some();
         let needs_probe = !proved && until.is_none_or(|&until| until <= now);
+        let before = network.table.counters().moved;
         if trusted {
             network.table.learn(&frame, ethernet, Place::Peer(peer), now);
         } else if place.is_none()
@@ -230,11 +254,15 @@ impl Switch {
         {
             self.probe_moved(now, vni, frame.source, peer);
         }
-        Ok(PlainFrame { vni, peer, frame, ethernet, place, trusted, needs_probe })
+        let moved = self.table(vni).counters().moved != before;
+        Ok(PlainFrame { vni, peer, frame, ethernet, place, trusted, needs_probe, moved })
     }
 
     /// Delivers a plain frame to the ports of this thread that it is for.
     fn deliver_plain(&mut self, now: Instant, plain: &PlainFrame<'_>, tenants: &mut impl Tenants) {
+        if plain.moved {
+            self.follow(now, plain.vni, plain.frame.source, tenants);
+        }
         let ports = match plain.place {
             Some(Place::Port(port)) if !self.ports.contains_key(&port) => Vec::new(),
             Some(Place::Port(port)) => {

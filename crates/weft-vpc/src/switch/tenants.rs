@@ -53,8 +53,17 @@ pub trait Tenants {
     /// Releases a frame that the switch no longer needs.
     fn release(&mut self, port: PortId, token: Token);
 
-    /// Returns a buffer for a frame of `len` bytes; `None` if the tenant has no room.
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
+    /// Returns a buffer for a frame of `len` bytes; `None` if the tenant has no room. `head` has the frame's first
+    /// bytes after the virtio-net header, none if they have not arrived: a tenant with several queues receives the
+    /// frames of a flow in one of them.
+    fn claim(
+        &mut self,
+        port: PortId,
+        len: u32,
+        turn: Turn,
+        staging: Staging,
+        head: &[u8],
+    ) -> Option<Slot>;
 
     /// Copies a piece of a frame to `offset` of its buffer. Pieces come in any order.
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]);

@@ -1,5 +1,6 @@
 //! Two hosts with many ports each; every port of host 0 may send to every port of host 1.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -65,11 +66,13 @@ fn tap(namespace: &str, host: usize, port: usize) -> Port {
         vni: VNI,
         mac: Mac(mac(host, port)),
         addresses: vec![],
+        labels: BTreeMap::new(),
         policies: PortPolicies::default(),
         tap: Some(Tap {
             interface: format!("t{port}"),
             namespace: Some(namespace.to_owned()),
             persistent: false,
+            mtu: None,
         }),
         vhost_user: None,
     }

@@ -2,21 +2,25 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weft_udp::{EncryptionMode, EncryptionSettings, SettingError};
+use weft_udp::{EncryptionMode, EncryptionSettings, SettingError, cipher_name};
+use weft_wire::Cipher;
 
 use super::ConfigError;
 
 /// The encryption of packets between hosts. Keys are in files that only their owner may read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Encryption {
     /// `off`, `preferred` or `required`. By default `preferred`, or `required` if a pre-shared key or peers are
     /// given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = EncryptionMode::ALL.map(EncryptionMode::name)))]
     pub mode: Option<String>,
     /// The cipher for sending, `aes-128-gcm` or `aes-256-gcm`. Both are accepted on receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = [Cipher::Aes128Gcm, Cipher::Aes256Gcm].map(cipher_name)))]
     pub cipher: Option<String>,
     /// The file with this host's private key; without one each start generates a new key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,10 @@ use weft_wire::MacAddr;
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub MacAddr);
 
+weft_units::text_schema! {
+    Mac: "Mac", "The Ethernet address of one interface such as 02:00:00:00:00:01", r"^[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}$";
+}
+
 /// The error of a text that is not the Ethernet address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMacError {

@@ -6,10 +6,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use weft_vpc::{ParsePrefixError, Prefix};
 
-use super::{Mac, ParseMacError};
+use super::{Config, Mac, ParseMacError};
 
 /// A row of a network's table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,21 @@ pub enum Destination {
 
 /// Routes by network and destination.
 pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
+
+impl Config {
+    /// Returns a copy without the routes, of which there may be many.
+    pub(crate) fn without_routes(&self) -> Self {
+        let Self { host, networks, ports, routes: _, policies, fleet } = self;
+        Self {
+            host: host.clone(),
+            networks: networks.clone(),
+            ports: ports.clone(),
+            routes: vec![],
+            policies: policies.clone(),
+            fleet: fleet.clone(),
+        }
+    }
+}
 
 impl Route {
     /// Returns the row of a machine of which only the Ethernet address is known.
@@ -122,21 +138,37 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The form of a row in a file.
-#[derive(Default, Serialize, Deserialize)]
+/// The form of a row in a file: `mac` and `peer`, or `to` and `via`.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Fields {
+    /// The network's number.
     vni: u32,
+    /// A machine's Ethernet address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mac: Option<Mac>,
+    /// The host that has the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     peer: Option<IpAddr>,
+    /// The machine's own IP addresses.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     addresses: BTreeSet<IpAddr>,
+    /// The destinations of the gateway's packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     to: Option<Prefix>,
+    /// The address of the machine that is their next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     via: Option<IpAddr>,
+}
+
+impl JsonSchema for Route {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Route".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Fields::json_schema(generator)
+    }
 }
 
 /// The error of a row whose fields do not belong together.

@@ -114,6 +114,17 @@ fn invalid_values_are_named() {
         ("vni = 100\npeers", "vni = 16777216\npeers", &["network.vni", "16777215"]),
         ("\"10.2.0.2\"]", "\"10.1.0.2\"]", &["network.peers", "other hosts"]),
         ("name = \"guest\"", "name = \"web\"", &["port.name", "web"]),
+        ("02:00:00:00:07:03", "02:00:00:00:07:01", &["port.mac", "02:00:00:00:07:01 in network"]),
+        (
+            "vhost-user = ",
+            "addresses = ['2001:db8::1/128']\nvhost-user = ",
+            &["port.addresses", "2001:db8::1 in network 100"],
+        ),
+        (
+            "vhost-user = { socket = \"/run/weft/guest.sock\" }",
+            "tap = { interface = \"eth0\", namespace = \"web\" }",
+            &["port.tap", "interface eth0 of namespace web"],
+        ),
         ("name = \"guest\"", "nmae = \"guest\"", &["name"]),
         ("name = \"guest\"", "name = \"guest\"\ncolour = 1", &["colour"]),
         ("07:03", "07", &["02:00:00:00:07", "02:00:00:00:00:01"]),
@@ -142,4 +153,46 @@ fn invalid_values_are_named() {
         let error = parse(&WHOLE.replacen(old, new, 1)).unwrap_err();
         assert!(words.iter().all(|word| error.contains(word)), "{new}: {error}");
     }
+}
+
+#[test]
+fn the_schema_has_the_names_that_are_read() {
+    let schema = schemars::schema_for!(Config).to_value();
+    let names_of = |table: &str, key: &str| -> Vec<String> {
+        let names = &schema["$defs"][table]["properties"][key]["enum"];
+        let names = names.as_array().unwrap_or_else(|| panic!("{table}.{key} has no names"));
+        names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    for (table, key, section) in [
+        ("Host", "policy", ""),
+        ("Host", "congestion", ""),
+        ("Encryption", "mode", "[host.encryption]\n"),
+        ("Encryption", "cipher", "[host.encryption]\n"),
+    ] {
+        let names = names_of(table, key);
+        assert!(names.len() > 1, "{key}: {names:?}");
+        for name in names {
+            let text = format!("[host]\naddress = '10.1.0.2'\n{section}{key} = '{name}'\n");
+            let config: Config = toml::from_str(&text).unwrap();
+            config.check().unwrap();
+        }
+    }
+}
+
+/// Keys of later versions are refused by the version before, so they are written only where they are used.
+#[test]
+fn a_port_of_defaults_is_written_without_the_keys_of_later_versions() {
+    let port = |socket: &str| -> Port {
+        let head = "name = 'web'\nvni = 100\nmac = '02:00:00:00:07:01'\n[vhost-user]\n";
+        toml::from_str(&format!("{head}socket = '/run/web.sock'\n{socket}")).unwrap()
+    };
+    let plain = serde_json::to_value(port("")).unwrap();
+    assert_eq!(plain.get("labels"), None);
+    // The order of keys is that of serde_json's features in a build.
+    let keys: BTreeSet<_> = plain["vhost-user"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["connect", "memory-regions", "socket"].map(str::to_owned).into());
+    let used = port("queue-pairs = 2\nmay-move = true");
+    let written = serde_json::to_value(&used).unwrap();
+    assert_eq!(written["vhost-user"].as_object().unwrap().len(), 5);
+    assert_eq!(serde_json::from_value::<Port>(written).unwrap(), used);
 }

@@ -13,7 +13,7 @@ fn hosts(in_clear: [InClear; 2], reliable: bool) -> Hosts {
     let mut hosts = Hosts::new();
     for (end, in_clear) in in_clear.into_iter().enumerate() {
         hosts.encrypt(end, in_clear);
-        let network = NetworkConfig { reliable, in_order: true };
+        let network = NetworkConfig { reliable, in_order: true, ..NetworkConfig::default() };
         hosts.hosts[end].switch.set_network(RED, network);
     }
     hosts
@@ -72,7 +72,7 @@ fn a_forged_frame_in_the_clear_is_refused_whatever_the_network_is() {
             broadcast(&mut hosts, 1, 0);
             assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
             forge(&mut hosts, to);
-            assert_eq!(hosts.seen(1), []);
+            assert!(hosts.seen(1).is_empty());
             assert!(dropped(&hosts, 1, DropCause::InClear) > 0);
             let now = hosts.now;
             assert_eq!(hosts.hosts[1].switch.table(RED).place(mac(9), now), None);

@@ -9,11 +9,41 @@ use crate::{DropCause, NetworkConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Returns `true` if the first host reaches the second, `false` if it does not, and `None` if that is unknown.
+fn is_reached(hosts: &Hosts) -> Option<bool> {
+    let mut reached = hosts.hosts[0].switch.peers_reached(hosts.now);
+    reached.next().map(|(_, is_reached)| is_reached)
+}
+
+/// Between its requests to a host that does not answer, a switch has no pair for it.
+#[test]
+fn a_host_that_does_not_answer_is_not_reached_until_it_answers_or_nobody_asks() {
+    let mut hosts = Hosts::new();
+    assert_eq!(is_reached(&hosts), None);
+    hosts.fate = Box::new(|_, _| Fate::Lost);
+    for number in 0..30 {
+        hosts.send_numbers(0, number..number + 1, 100);
+        hosts.run(Duration::from_secs(1), |_| false);
+        // A request takes 2 s to fail.
+        let expected = (number >= 3).then_some(false);
+        assert!(number == 2 || is_reached(&hosts) == expected, "after {number} s");
+    }
+    hosts.run(Duration::from_secs(61), |_| false);
+    assert_eq!(is_reached(&hosts), None);
+    hosts.send_numbers(0, 30..31, 100);
+    hosts.run(Duration::from_secs(3), |_| false);
+    assert_eq!(is_reached(&hosts), Some(false));
+    hosts.fate = Box::new(|_, _| Fate::After(Duration::from_micros(20)));
+    hosts.run(Duration::from_secs(10), |_| false);
+    hosts.send_numbers(0, 31..32, 100);
+    assert!(hosts.run(LIMIT, |hosts| is_reached(hosts) == Some(true)));
+}
+
 #[test]
 fn a_peer_that_knows_only_vxlan_gets_plain_frames() {
     let mut hosts = Hosts::new();
     hosts.only_plain = true;
-    let plain = NetworkConfig { reliable: false, in_order: true };
+    let plain = NetworkConfig { reliable: false, in_order: true, ..NetworkConfig::default() };
     hosts.hosts[1].switch.set_network(RED, plain);
     hosts.send_numbers(0, 0..5, 100);
     // The request gets no answer; meanwhile the first frames wait, and are lost with the connection.

@@ -80,7 +80,7 @@ fn packets_cross_subnets_of_one_host_and_in_plain_vxlan() {
     let mut hosts = subnets();
     hosts.send(0, PORT, datagram([10, 0, 2, 3], 64, 100));
     assert_eq!(seen(&hosts, 0, NEAR), [forwarded(datagram([10, 0, 2, 3], 64, 100), mac(3))]);
-    let plain = NetworkConfig { reliable: false, in_order: true };
+    let plain = NetworkConfig { reliable: false, in_order: true, ..NetworkConfig::default() };
     hosts.hosts.iter_mut().for_each(|host| host.switch.set_network(RED, plain));
     hosts.send(0, PORT, datagram([10, 0, 1, 2], 64, 100));
     assert!(hosts.run(LIMIT, |hosts| seen(hosts, 1, PORT).len() == 1));

@@ -88,7 +88,14 @@ impl Tenants for Queues {
         self.sent.remove(&(port, token)).expect("released twice, or never sent");
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
+    fn claim(
+        &mut self,
+        port: PortId,
+        len: u32,
+        turn: Turn,
+        staging: Staging,
+        _: &[u8],
+    ) -> Option<Slot> {
         let held = self.claimed.keys().filter(|key| key.0 == port).count();
         let held = held + usize::from(turn == Turn::OutOfOrder);
         if self.room.get(&port).is_some_and(|&room| held >= room) {

@@ -51,7 +51,7 @@ fn tenants_with_the_same_addresses_never_meet() {
     assert_eq!(seen(&hosts, 1, PORT), (0..50).collect::<Vec<_>>());
     assert_eq!(seen(&hosts, 1, BLUE_PORT), (1000..1050).collect::<Vec<_>>());
     assert_eq!(seen(&hosts, 0, BLUE_PORT), (2000..2050).collect::<Vec<_>>());
-    assert_eq!(seen(&hosts, 0, PORT), []);
+    assert!(seen(&hosts, 0, PORT).is_empty());
 }
 
 /// Returns the packets of the first host's connection, as an observer on the path would see them.
@@ -123,7 +123,7 @@ fn a_host_is_heard_only_in_its_networks() {
     hosts.send(1, BLUE_PORT, frame(mac(2), MacAddr::BROADCAST, 67, 100));
     assert!(hosts.run(LIMIT, |hosts| hosts.hosts[1].tenants.holds_nothing()));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
-    assert_eq!(seen(&hosts, 0, BLUE_PORT), []);
+    assert!(seen(&hosts, 0, BLUE_PORT).is_empty());
     let counters = hosts.hosts[0].switch.counters();
     let causes = [DropCause::Misdirected, DropCause::UnknownPeer];
     assert_eq!(causes.map(|cause| counters.dropped_for(cause)), [1, 1]);

@@ -125,10 +125,27 @@ fn a_machine_that_has_not_sent_is_found_by_its_host() {
 }
 
 #[test]
+fn where_all_machines_are_known_a_frame_for_another_is_dropped_and_a_broadcast_is_not() {
+    let mut hosts = Hosts::new();
+    let known = NetworkConfig { flood: false, ..NetworkConfig::default() };
+    hosts.hosts[0].switch.set_network(RED, known);
+    hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
+    hosts.send_numbers(0, 0..3, 100);
+    let counters = hosts.hosts[0].switch.port_counters(PORT).unwrap();
+    assert_eq!(counters.dropped_for(DropCause::UnknownMachine), 3);
+    assert_eq!((counters.plain_sent, hosts.hosts[0].switch.pair_count()), (0, 0));
+    hosts.send(0, PORT, frame(mac(1), MacAddr([0xff; 6]), 7, 100));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [7]));
+}
+
+#[test]
 fn plain_frames_of_a_peer_that_speaks_only_vxlan_are_trusted() {
     let mut hosts = Hosts::new();
     hosts.only_plain = true;
-    hosts.hosts[1].switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });
+    hosts.hosts[1].switch.set_network(
+        RED,
+        NetworkConfig { reliable: false, in_order: true, ..NetworkConfig::default() },
+    );
     hosts.send_numbers(1, 0..1, 100);
     assert!(hosts.run(LIMIT, |hosts| unproven(hosts, 0) == 1));
     // The host was sent a request and did not answer.

@@ -124,7 +124,10 @@ fn a_tenant_without_room_receives_every_frame_later() {
 fn a_network_without_order_shows_frames_as_they_come() {
     let mut hosts = Hosts::new();
     for host in &mut hosts.hosts {
-        host.switch.set_network(RED, NetworkConfig { reliable: true, in_order: false });
+        host.switch.set_network(
+            RED,
+            NetworkConfig { reliable: true, in_order: false, ..NetworkConfig::default() },
+        );
     }
     hosts.fate = bad_link(50, Duration::from_micros(500));
     hosts.send_numbers(0, 0..500, 1_000);
@@ -139,7 +142,10 @@ fn a_network_without_order_shows_frames_as_they_come() {
 fn a_network_without_reliability_is_a_plain_vxlan() {
     let mut hosts = Hosts::new();
     for host in &mut hosts.hosts {
-        host.switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });
+        host.switch.set_network(
+            RED,
+            NetworkConfig { reliable: false, in_order: true, ..NetworkConfig::default() },
+        );
     }
     hosts.send_numbers(0, 0..100, 1_000);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 100));

@@ -1,0 +1,342 @@
+//! Hosts in namespaces that find each other through real etcd: their ports, networks and peers come from there. Needs root;
+//! without it each test reports that it was skipped.
+#![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use weft_etcd::{Client, EtcdSettings};
+use weft_testkit::etcd::{Etcd, etcd_is_missing};
+use weft_testkit::pause;
+use weft_trial::{Trial, TrialConfig};
+use weft_vswitch::Status;
+use weft_vswitch::config::{Encryption, Tap};
+use weft_vswitch::control::{Answer, Request, send_request};
+use weft_vswitch::fleet::{
+    FleetFile, FleetPort, FleetSettings, FleetStatus, Key, Store, StoreError,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PREFIX: &str = "/weft";
+
+/// Hosts without a network in their files, and etcd on the first of them.
+struct Fleet {
+    trial: Trial,
+    etcd: Etcd,
+    settings: EtcdSettings,
+    /// The objects of each host, which nobody has put yet.
+    files: Vec<FleetFile>,
+}
+
+impl Fleet {
+    /// Returns running hosts; `None` if they cannot be built, after reporting the reason.
+    fn start(name: &str, hosts: usize) -> Option<Self> {
+        let test = format!("fleet, {name}");
+        if weft_testkit::lab_is_missing(&test, &[]) || etcd_is_missing(&test) {
+            return None;
+        }
+        let mut config = TrialConfig::named(format!("vf-{name}"));
+        config.lab.leaves = hosts;
+        let mut trial = Trial::up(&config).unwrap();
+        let node = trial.lab.fabric().node("h0").unwrap().namespace.clone();
+        let address = IpAddr::V4(trial.lab.fabric().address(0));
+        let etcd = Etcd::start_in(name, &node, address);
+        let settings: EtcdSettings = toml::from_str(&etcd.toml()).unwrap();
+        let mut files = vec![];
+        for host in 0..hosts {
+            trial.stop(host);
+            let config = trial.config(host);
+            files.push(FleetFile::import(config, &host_name(host)));
+            (config.networks, config.ports, config.routes) = (vec![], vec![], vec![]);
+            let fleet = FleetSettings::new(&host_name(host), settings.clone());
+            let lease = weft_units::Duration::from_secs(2);
+            config.fleet = Some(FleetSettings { lease, ..fleet });
+            let _ = std::fs::remove_file(config.host.state_file().with_extension("fleet.json"));
+            trial.start(host).unwrap();
+        }
+        Some(Self { trial, etcd, settings, files })
+    }
+
+    /// Runs `act` on the first host, as `weft fleet` would there.
+    fn store<T: Send>(&self, act: impl FnOnce(&Store) -> T + Send) -> T {
+        let open = || act(&Store::new(Client::new(&self.settings).unwrap(), PREFIX));
+        self.trial.lab.enter("h0", open).unwrap()
+    }
+
+    /// Sets a key to a value, whatever it is.
+    fn put_raw(&self, key: &Key, value: &str) {
+        let put = || Client::new(&self.settings).unwrap().put(&key.path(PREFIX), value.as_bytes());
+        self.trial.lab.enter("h0", put).unwrap().unwrap();
+    }
+
+    /// Puts the objects of some hosts.
+    fn put(&self, hosts: &[usize]) {
+        for &host in hosts {
+            let written = self.store(|store| store.put(&self.files[host], false)).unwrap();
+            assert!(written.set > 0, "{written:?}");
+        }
+    }
+
+    fn status(&self, host: usize) -> Status {
+        match send_request(&self.trial.control(host), &Request::Status).unwrap() {
+            Answer::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fleet(&self, host: usize) -> FleetStatus {
+        self.status(host).fleet.unwrap()
+    }
+
+    /// Waits until a host's status is as wanted.
+    #[track_caller]
+    fn wait(&self, host: usize, what: &str, is_true: impl Fn(&Status) -> bool) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let status = self.status(host);
+            if is_true(&status) {
+                return;
+            }
+            assert!(Instant::now() < until, "not within {LIMIT:?}: {what}: {status:#?}");
+            pause();
+        }
+    }
+
+    /// Waits until a host has this number of ports, and of other hosts in each of its networks.
+    #[track_caller]
+    fn wait_for_peers(&self, host: usize, ports: usize, peers: usize) {
+        self.wait(host, &format!("{ports} ports, {peers} peers"), |status| {
+            let mut networks = status.networks.iter();
+            status.ports.len() == ports && networks.all(|it| it.network.peers.len() == peers)
+        });
+    }
+
+    /// Pings from a tenant to itself on another host.
+    fn pings(&self, tenant: &str, from: usize, to: usize) -> bool {
+        self.pings_address(tenant, from, Trial::address(to))
+    }
+
+    fn pings_address(&self, tenant: &str, from: usize, to: Ipv4Addr) -> bool {
+        let to = to.to_string();
+        let mut ping = self.trial.command(tenant, from, "ping");
+        let output = ping.args(["-c", "3", "-i", "0.1", "-W", "2", "-q", &to]).output().unwrap();
+        output.status.success()
+    }
+}
+
+fn host_name(host: usize) -> String {
+    format!("host-{host}")
+}
+
+fn port(host: usize, name: &str) -> Key {
+    Key::Port(host_name(host), name.into())
+}
+
+#[test]
+fn three_hosts_find_each_other_and_unknown_machines_are_not_flooded() {
+    let Some(fleet) = Fleet::start("find", 3) else { return };
+    fleet.put(&[0, 1, 2]);
+    for host in 0..3 {
+        fleet.wait_for_peers(host, 2, 2);
+        let status = fleet.fleet(host);
+        assert!(
+            status.registered && status.etcd.is_some() && status.faults.is_empty(),
+            "{status:?}"
+        );
+    }
+    for (tenant, from, to) in [("red", 0, 1), ("blue", 0, 1), ("red", 2, 0), ("blue", 2, 1)] {
+        assert!(fleet.pings(tenant, from, to), "{tenant} from {from} to {to}");
+    }
+    let status = fleet.status(0);
+    assert!(status.networks.iter().all(|it| !it.network.flood), "{:?}", status.networks);
+    // A machine that no host has: its address is known to the tenant, and to nobody else.
+    let neighbour = ["neigh", "add", "192.168.7.99", "lladdr", "02:00:00:00:99:99", "dev", "eth0"];
+    let output = fleet.trial.command("red", 0, "ip").args(neighbour).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(!fleet.pings_address("red", 0, Ipv4Addr::new(192, 168, 7, 99)));
+    let red = |status: &Status| status.ports.iter().find(|it| it.name == "red").unwrap().clone();
+    let after = red(&fleet.status(0));
+    assert!(after.dropped["unknown_machine"] >= 3, "{after:?}");
+    assert!(fleet.store(Store::check).unwrap().is_empty());
+}
+
+#[test]
+fn a_host_without_etcd_goes_on_and_follows_again() {
+    let Some(mut fleet) = Fleet::start("lost", 3) else { return };
+    fleet.put(&[0, 1, 2]);
+    (0..3).for_each(|host| fleet.wait_for_peers(host, 2, 2));
+    assert!(fleet.pings("red", 0, 1));
+    // The part of a host is on its disk before long.
+    let cache = fleet.trial.config(1).host.state_file().with_extension("fleet.json");
+    let until = Instant::now() + LIMIT;
+    while !std::fs::read_to_string(&cache).is_ok_and(|text| text.contains("machines")) {
+        assert!(Instant::now() < until, "{} is not written", cache.display());
+        pause();
+    }
+    fleet.etcd.kill(0);
+    for host in 0..3 {
+        fleet.wait(host, "etcd is lost", |status| {
+            let fleet = status.fleet.as_ref().unwrap();
+            fleet.etcd.is_none() && !fleet.registered && fleet.error.is_some()
+        });
+    }
+    assert!(fleet.pings("red", 0, 1), "an open connection");
+    assert!(fleet.pings("blue", 2, 1), "a new one");
+    // A daemon that starts without etcd has what it knew.
+    fleet.trial.stop(1);
+    fleet.trial.start(1).unwrap();
+    fleet.wait_for_peers(1, 2, 2);
+    assert!(fleet.pings("red", 1, 2));
+
+    fleet.etcd.start_again(0);
+    for host in 0..3 {
+        fleet.wait(host, "etcd is back", |status| {
+            let fleet = status.fleet.as_ref().unwrap();
+            fleet.etcd.is_some() && fleet.registered && fleet.error.is_none()
+        });
+    }
+    fleet.store(|store| store.delete(&port(2, "blue"))).unwrap();
+    fleet.wait(2, "the port is gone", |status| status.ports.len() == 1);
+    fleet.wait(0, "its host is no peer of blue", |status| {
+        status.networks.iter().any(|it| it.network.peers.len() == 1)
+    });
+    // History that is gone is listed again.
+    fleet.etcd.kill(0);
+    fleet.wait(1, "etcd is lost", |status| status.fleet.as_ref().unwrap().etcd.is_none());
+    fleet.etcd.start_again(0);
+    let compacted = || {
+        let client = Client::new(&fleet.settings).unwrap();
+        let now = client.put("/other", b"").unwrap();
+        client.compact(now)
+    };
+    fleet.trial.lab.enter("h0", compacted).unwrap().unwrap();
+    fleet.put(&[2]);
+    fleet.wait_for_peers(0, 2, 2);
+    fleet.wait_for_peers(2, 2, 2);
+    assert!(fleet.pings("blue", 0, 2));
+}
+
+#[test]
+fn a_port_that_moves_is_followed_and_a_lease_that_ended_renewed() {
+    let Some(fleet) = Fleet::start("move", 3) else { return };
+    fleet.put(&[0, 1]);
+    (0..2).for_each(|host| fleet.wait_for_peers(host, 2, 1));
+    fleet.wait(2, "no ports", |status| status.ports.is_empty() && status.networks.is_empty());
+    assert!(fleet.pings("red", 0, 1));
+    // All on one machine: the other host opens the interface in the same namespace.
+    let moved = fleet.store(|store| store.move_port("host-1", "red", "host-2")).unwrap();
+    assert_eq!((moved.set, moved.deleted), (2, 1));
+    fleet.wait(2, "the port is here", |status| status.ports.len() == 1);
+    fleet.wait(1, "the port has left", |status| status.ports.len() == 1);
+    let until = Instant::now() + LIMIT;
+    while !fleet.pings("red", 0, 1) {
+        assert!(Instant::now() < until, "the port is not followed");
+    }
+    assert!(fleet.pings("blue", 0, 1));
+    // A place that is taken, and a host that still has ports or lives.
+    let mut taken = fleet.files[1].clone();
+    taken.ports.iter_mut().for_each(|port| port.host = host_name(2));
+    let error = fleet.store(|store| store.put(&taken, false)).unwrap_err();
+    assert!(matches!(error, StoreError::Contradiction { .. }), "{error}");
+    assert!(error.to_string().contains("weft fleet move"), "{error}");
+    let removed = fleet.store(|store| store.delete(&Key::Host(host_name(1))));
+    assert!(removed.unwrap_err().to_string().contains("stop its daemon"));
+
+    // A pause longer than the lease: etcd deletes the host, which registers again.
+    fleet.etcd.pause(0);
+    fleet.wait(2, "the lease ran out", |status| !status.fleet.as_ref().unwrap().registered);
+    fleet.etcd.resume(0);
+    fleet.wait(2, "registered again", |status| status.fleet.as_ref().unwrap().registered);
+    let alive = Key::Alive(host_name(2)).path(PREFIX);
+    let is_alive = || Client::new(&fleet.settings).unwrap().get(&alive).unwrap().is_some();
+    assert!(fleet.trial.lab.enter("h0", is_alive).unwrap());
+}
+
+#[test]
+fn bad_values_are_named_and_change_nothing() {
+    let Some(mut fleet) = Fleet::start("bad", 2) else { return };
+    fleet.put(&[0, 1]);
+    (0..2).for_each(|host| fleet.wait_for_peers(host, 2, 1));
+    let before = fleet.status(0);
+    let network = Key::Network(100);
+    fleet.put_raw(&port(0, "red"), r#"{"name":"red","vni":100,"mac":"03:00:00:00:07:01"}"#);
+    fleet.put_raw(&network, r#"{"reliable":"perhaps"}"#);
+    fleet.put_raw(&port(0, "other"), r#"{"name":"another"}"#);
+    fleet.wait(0, "three faults", |status| status.fleet.as_ref().unwrap().faults.len() == 3);
+    let faults = fleet.fleet(0).faults;
+    assert!(faults[&port(0, "red").path(PREFIX)].contains("group"), "{faults:?}");
+    assert!(faults[&network.path(PREFIX)].contains("perhaps"), "{faults:?}");
+    assert!(faults[&port(0, "other").path(PREFIX)].contains("vni"), "{faults:?}");
+    assert!(fleet.pings("red", 0, 1));
+    let names = |status: &Status| status.ports.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&fleet.status(0)), names(&before));
+    let checked = fleet.store(Store::check).unwrap();
+    for key in [port(0, "red"), network, port(0, "other")] {
+        assert!(checked.contains_key(&key.to_string()), "{checked:?}");
+    }
+    // A port whose namespace is missing is left out, and the others are not.
+    fleet.store(|store| store.delete(&port(0, "other"))).unwrap();
+    let mut file = fleet.files[0].clone();
+    let mut lost = file.ports[0].port.clone();
+    lost.mac = "02:00:00:00:07:77".parse().unwrap();
+    (lost.name, lost.addresses) = ("lost".into(), vec![]);
+    let tap = Tap {
+        interface: "eth9".into(),
+        namespace: Some("weft-nowhere".into()),
+        persistent: false,
+        mtu: None,
+    };
+    lost.tap = Some(tap);
+    file.ports.push(FleetPort { host: host_name(0), port: lost });
+    fleet.store(|store| store.put(&file, false)).unwrap();
+    fleet.wait(0, "the port is left out", |status| {
+        let faults = &status.fleet.as_ref().unwrap().faults;
+        faults.len() == 1 && faults.get("port lost").is_some_and(|it| it.contains("weft-nowhere"))
+    });
+    assert!(fleet.pings("red", 0, 1));
+
+    // A host that goes: its ports first, then its name.
+    fleet.trial.stop(1);
+    let kept = fleet.store(|store| store.delete(&Key::Host(host_name(1))));
+    assert!(kept.unwrap_err().to_string().contains("has ports"));
+    for name in ["red", "blue"] {
+        fleet.store(|store| store.delete(&port(1, name))).unwrap();
+    }
+    fleet.store(|store| store.delete(&Key::Host(host_name(1)))).unwrap();
+    fleet
+        .wait(0, "no peers", |status| status.networks.iter().all(|it| it.network.peers.is_empty()));
+    // A name that another host has.
+    fleet.trial.config(1).fleet.as_mut().unwrap().name = host_name(0);
+    fleet.trial.start(1).unwrap();
+    fleet.wait(1, "the name is taken", |status| {
+        let fleet = status.fleet.as_ref().unwrap();
+        fleet.error.as_ref().is_some_and(|it| it.contains("that lives")) && !fleet.registered
+    });
+}
+
+#[test]
+fn only_hosts_whose_keys_are_in_etcd_are_accepted() {
+    let Some(mut fleet) = Fleet::start("keys", 2) else { return };
+    for host in 0..2 {
+        fleet.trial.stop(host);
+        let identity = fleet.etcd.folder().join(format!("identity-{host}"));
+        let key = weft_seal::PrivateKey::new([7 + u8::try_from(host).unwrap(); 32]);
+        std::fs::write(&identity, key.to_hex()).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&identity, mode).unwrap();
+        let config = fleet.trial.config(host);
+        config.host.encryption =
+            Encryption { identity: Some(identity), ..Encryption::of_mode("required") };
+        config.fleet.as_mut().unwrap().identities = true;
+        // It was registered without a key, and is now with one.
+        fleet.trial.start(host).unwrap();
+    }
+    fleet.put(&[0, 1]);
+    (0..2).for_each(|host| fleet.wait_for_peers(host, 2, 1));
+    let until = Instant::now() + LIMIT;
+    while !fleet.pings("red", 0, 1) {
+        assert!(Instant::now() < until, "{:#?}", fleet.status(0));
+    }
+    let encryption = fleet.status(0).encryption;
+    assert!(encryption.authenticates && encryption.connections.0 > 0, "{encryption:?}");
+}
