@@ -19,6 +19,7 @@ use crate::telemetry::Telemetry;
 
 /// The thresholds of the alarm levels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AlarmRules {
     /// The length of a window in which marks are counted.

@@ -54,8 +54,9 @@ mod telemetry;
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
 pub use bursts::{Bursts, ReservationRules};
 pub use controller::{
-    Action, Announced, Carried, Controller, ControllerConfig, Event, EventKind, Job, JobError,
-    JobFlow, Move, Pair, PortSearch, Stage, State, StateError, Stats,
+    Action, Announced, Barred, Carried, Controller, ControllerConfig, Event, EventKind, Job,
+    JobError, JobFlow, Known, Move, Overview, Pair, PlacedJob, PortSearch, RECORDS_VERSION, Record,
+    RecordKey, RecordKeyError, Stage, State, StateError, Stats, TakenOver,
 };
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RingOrder, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};

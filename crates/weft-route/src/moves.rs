@@ -20,6 +20,7 @@ use crate::suspects::Suspect;
 
 /// The limits of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct MoveRules {
     /// The maximum utilisation of a link that gains load, in percent: 75 in the paper. If the link that flows leave

@@ -38,6 +38,7 @@ pub struct Sample {
 
 /// The rules by which flows become suspects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SuspectRules {
     /// Maximum number of suspects of a port.

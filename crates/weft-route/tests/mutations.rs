@@ -25,6 +25,14 @@ fn no_garbled_state_breaks_a_promise() {
 }
 
 #[test]
+fn no_garbled_record_of_another_controller_breaks_a_promise() {
+    let good = golden("records");
+    assert!(good.iter().all(|text| properties::record(text)));
+    let taken = garble::survive(&good, 5_000, properties::record);
+    assert!(taken > 250, "only {taken} were records: the garbling is too wild");
+}
+
+#[test]
 fn no_garbled_report_of_probes_breaks_a_promise() {
     let taken = garble::survive(&golden("probes"), 5_000, properties::probe_report);
     assert!(taken > 100, "only {taken} were accepted: the garbling is too wild");

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_guard::TlsFiles;
 use weft_route::ControllerConfig;
@@ -11,10 +12,10 @@ use weft_units::Duration;
 use weft_wire::sflow;
 
 use crate::inventory::is_interface;
-use crate::{ConfigError, Inventory, RouterEntry, SteerError};
+use crate::{ClusterConfig, ConfigError, Inventory, RouterEntry, SteerError};
 
 /// The configuration of a controller and its routers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteerConfig {
     /// This host's address in the management network of the routers; sFlow is received there, on port 6343.
@@ -23,8 +24,12 @@ pub struct SteerConfig {
     pub listen: Option<SocketAddr>,
     /// The interface on which sFlow must be received; any by default.
     pub interface: Option<String>,
-    /// The file in which the controller's state survives a restart; none by default.
+    /// The file in which the controller's state survives a restart; none by default, and none with `cluster`.
     pub state: Option<PathBuf>,
+    /// Several controllers of this fabric that keep their decisions in etcd; by default this is the only one, or the others
+    /// know nothing of its decisions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfig>,
     /// The TLS files of the HTTP page and the job interface; without them HTTP is not encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
@@ -50,6 +55,7 @@ impl Default for SteerConfig {
             listen: None,
             interface: None,
             state: None,
+            cluster: None,
             tls: None,
             read_every: Duration::from_secs(5),
             lease: Duration::from_secs(15),
@@ -77,7 +83,24 @@ impl SteerConfig {
     /// # Errors
     /// Returns the first fault.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)?;
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let words =
+                ["missing field `etcd`", "missing field `endpoints`", "unknown field `endpoints`"];
+            match words.iter().any(|words| error.message().starts_with(words)) {
+                true => ConfigError::ClusterEtcd(Box::new(error)),
+                false => ConfigError::Toml(error),
+            }
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// Returns the first fault.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let config = self;
         let inventory = Inventory { routers: config.routers.clone() };
         match (&config.lab, config.routers.is_empty()) {
             (Some(_), false) => return Err(ConfigError::LabAndRouters),
@@ -105,7 +128,14 @@ impl SteerConfig {
         if config.lease < Duration::from_secs(3) {
             return Err(ConfigError::Lease(config.lease));
         }
-        Ok(config)
+        if let Some(cluster) = &config.cluster {
+            cluster.check()?;
+            cluster.check_inventory(&inventory)?;
+            if config.state.is_some() {
+                return Err(ConfigError::ClusterAndState);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the address on which sFlow is received.
@@ -172,6 +202,38 @@ mod tests {
             ("lab = 'x'\ncolour = 1", "colour"),
             ("lab = 'x'\ntls = { certificate = 'c' }", "key"),
             ("lab = 'x'\nlease = '1s'", "lease is 1s"),
+            (
+                "lab = 'x'\nstate = 'a'\ncluster.etcd.endpoints = ['h:2379']",
+                "`state` and `cluster`",
+            ),
+            ("lab = 'x'\ncluster.etcd.endpoints = []", "etcd"),
+            ("lab = 'x'\ncluster = { name = 'a/b', etcd.endpoints = ['h:1'] }", "name is \"a/b\""),
+            ("lab = 'x'\ncluster = { ttl = '2500ms', etcd.endpoints = ['h:1'] }", "ttl is 2500ms"),
+            (
+                "lab = 'x'\ncluster = { url = 'h:7490', etcd.endpoints = ['h:1'] }",
+                "url is \"h:7490\"",
+            ),
+            (
+                "lab = 'x'\ncluster = { url = 'http://h', etcd.endpoints = ['h:1'] }",
+                "url is \"http://h\"",
+            ),
+            (
+                "lab = 'x'\ncluster = { url = 'http://[::]:7490', etcd.endpoints = ['h:1'] }",
+                "url is \"http://[::]:7490\"",
+            ),
+            ("lab = 'x'\ncluster = {}", "[cluster.etcd] endpoints = ["),
+            ("lab = 'x'\ncluster.etcd = {}", "[cluster.etcd] endpoints = ["),
+            ("lab = 'x'\ncluster.endpoints = ['h:1']", "[cluster.etcd] endpoints = ["),
+            ("lab = 'x'\ncluster.etcd.endpoints = ['h']", "cluster.etcd: endpoint \"h\""),
+            (
+                "lab = 'x'\ncluster.etcd = { endpoints = ['h:1'], timeout = '1ms' }",
+                "cluster.etcd: timeout",
+            ),
+            (
+                "cluster.etcd.endpoints = ['h:1']\n[[router]]\nname = 'a'\nagent = '1.1.1.1'\n\
+                 apply.gnmi = { address = 'a:9339' }",
+                "router \"a\": apply.gnmi: set `arbitration = true`",
+            ),
             ("lab = 'x'\nread_every = '1ms'", "read_every is 1ms"),
             ("lab = 'x'\ncontroller.probes.every = '1ms'", "controller.probes.every is 1ms"),
             ("lab = 'x'\n[[router]]\nname = 'a'\nagent = '1.1.1.1'", "exclude each other"),

@@ -75,6 +75,30 @@ pub enum SteerError {
         /// The lease's file.
         path: PathBuf,
     },
+    /// A later leader of the controllers steers.
+    #[error(
+        "router {router:?}: a controller of term {term} steers this fabric, and this one's term is over"
+    )]
+    Superseded {
+        /// The router.
+        router: String,
+        /// The greatest term that the router has seen.
+        term: String,
+    },
+    /// This controller does not lead, or its term is over.
+    #[error("this controller does not lead the controllers of its fabric")]
+    NoTerm,
+    /// An order waited until the lease under which it was given was lost.
+    #[error("the order is from before this controller lost the lease, and is not carried out")]
+    Outdated,
+    /// The settings of etcd cannot be used.
+    #[error("cluster.etcd: {0}")]
+    Etcd(#[from] Box<weft_etcd::EtcdError>),
+    /// Other controllers would send clients to an address that no host has.
+    #[error(
+        "set `url` of [cluster], such as \"https://10.9.0.1:7490\": other controllers would send clients to {0}, which is no host"
+    )]
+    NoUrl(String),
     /// An error of the operating system.
     #[error("cannot {what}: {source}")]
     Io {
@@ -135,6 +159,28 @@ pub enum ConfigError {
         /// Its value.
         span: Duration,
     },
+    /// The settings of etcd are invalid.
+    #[error("cluster.etcd: {0}")]
+    Etcd(String),
+    /// The members of etcd are missing, or in the wrong table.
+    #[error(
+        "{0}[cluster] needs the members of etcd: [cluster.etcd] endpoints = [\"10.9.0.2:2379\"]"
+    )]
+    ClusterEtcd(Box<toml::de::Error>),
+    /// The name of the controllers' fabric is invalid.
+    #[error("cluster.name is {0:?}; it has 1 to 64 letters, digits and -_.")]
+    ClusterName(String),
+    /// The time after which a leader is replaced is out of range.
+    #[error("cluster.ttl is {0}; it is a number of whole seconds from 2s to 60s")]
+    ClusterTtl(Duration),
+    /// The URL of the page is invalid.
+    #[error(
+        "cluster.url is {0:?}; it is http://HOST:PORT or https://HOST:PORT of this controller's page, as clients reach it"
+    )]
+    ClusterUrl(String),
+    /// The state has two places.
+    #[error("`state` and `cluster` exclude each other: decisions are in etcd")]
+    ClusterAndState,
     /// The lease is too short.
     #[error("lease is {0}; it must be at least 3s, because routers count in seconds")]
     Lease(Duration),

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_route::installed::Cable;
 use weft_units::{BitRate, unknown_name};
@@ -29,7 +30,7 @@ use crate::{GnmiSettings, InventoryError, Refusal, SteerError};
 /// assert_eq!(inventory.routers[0].ports[0].name, "swp1");
 /// # Ok::<(), toml::de::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
     /// The routers; their names are distinct.
@@ -38,7 +39,7 @@ pub struct Inventory {
 }
 
 /// A router that runs Linux or a gNMI server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouterEntry {
     /// The router's name.
@@ -61,7 +62,7 @@ pub struct RouterEntry {
 }
 
 /// The method by which a router is made to send a destination to other next hops.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Method {
     /// A route for one address in the kernel, protocol 200. The kernel removes it with the last of its links.
@@ -79,7 +80,7 @@ pub enum Method {
 }
 
 /// A port of a router and its cable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortEntry {
     /// The interface's name.

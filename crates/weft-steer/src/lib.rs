@@ -8,6 +8,7 @@
 //! | datagrams received | [`Collector`] |
 //! | tables read | [`Inventory::read_tables`] |
 //! | the right to steer | [`Lease`] |
+//! | several controllers, of which one leads | [`ClusterConfig`] |
 //! | moves applied | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
 //! | jobs announced, probes reported | [`Handle`] |
 //! | probes of a host | [`probe`] |
@@ -49,6 +50,7 @@
 
 pub mod agent;
 mod apply;
+mod cluster;
 mod collect;
 mod config;
 mod daemon;
@@ -62,12 +64,13 @@ mod reach;
 mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan, Refusal};
+pub use cluster::ClusterConfig;
 pub use collect::{CollectedItem, Collector, CollectorCounters, MarksSource};
 pub use config::SteerConfig;
 pub use daemon::{
-    Announcement, BurstsView, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob,
-    PortsRequest, ProbeAlarmView, ProbesView, ReadInventory, RefusedView, RequestError, SenderPort,
-    SenderPorts, View,
+    Announcement, BarredView, BurstsView, Daemon, Handle, JobView, Leader, LinkView, MoveView,
+    NodeView, PlannedJob, PortsRequest, ProbeAlarmView, ProbesView, ReadInventory, RefusedView,
+    RequestError, Role, SenderPort, SenderPorts, View,
 };
 pub use error::{ConfigError, InventoryError, SteerError};
 pub use gnmi::{
@@ -77,3 +80,4 @@ pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
 pub use job_table::{JobTableError, read_job_table};
 pub use lease::Lease;
 pub use tables::AnswerFault;
+pub use weft_etcd::{EtcdSettings, EtcdTls};

@@ -39,7 +39,7 @@ fn samples_agree_with_the_sent_packets_and_tshark_reads_the_same() {
             address: leaf.agent,
             namespace: Some(lab.fabric().leaf(0).namespace.clone()),
         }],
-        collector: collector.local_addr().unwrap(),
+        collectors: vec![collector.local_addr().unwrap()],
         source: None,
         rate: RATE,
         flush: Duration::from_millis(20),

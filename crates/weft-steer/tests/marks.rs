@@ -156,7 +156,7 @@ impl<'a> Network<'a> {
         });
         AgentPlan {
             routers: watched.to_vec(),
-            collector: self.relay.local_addr().unwrap(),
+            collectors: vec![self.relay.local_addr().unwrap()],
             source: None,
             rate: SAMPLING,
             flush: Duration::from_millis(20),

@@ -218,15 +218,21 @@ fn bursts_that_coincide_are_separated_and_bursts_that_alternate_share() {
         });
         // `b` and one of the others have reserved the same uplink, which carries the bursts of one at a time.
         until(&mut daemon, "the picture's reservations", |it| reserved(it) == [24, 24]);
-        let both = next_burst(&mut daemon, &lab, began);
-        println!("a burst of both: {both:?} bytes on the uplinks");
-        assert!(both[0] * 2 > both[1] && both[1] * 2 > both[0], "one job on each: {both:?}");
+        // On a busy machine bursts are late, and jobs may still move before one of them.
+        let give_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            let both = next_burst(&mut daemon, &lab, began);
+            println!("a burst of both: {both:?} bytes on the uplinks");
+            if both[0] * 2 > both[1] && both[1] * 2 > both[0] {
+                break;
+            }
+            assert!(Instant::now() < give_up, "never one job on each: {both:?}");
+        }
 
         let alone = if takes(&daemon, "a") == takes(&daemon, "b") { "c" } else { "a" };
         let handle = daemon.handle();
         let withdrawn = thread::spawn(move || handle.withdraw(alone.into()).unwrap());
         until(&mut daemon, "its end", |_| withdrawn.is_finished());
-        // On a busy machine bursts are late, and jobs may still move.
         let others = ["a", "b", "c"].into_iter().filter(|&job| job != alone);
         until(&mut daemon, "the freed reservation", |it| {
             let used = |link| others.clone().any(|job| takes(it, job) == link);

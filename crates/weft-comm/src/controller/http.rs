@@ -1,4 +1,4 @@
-//! One HTTP request over a connection of its own.
+//! One HTTP request over a connection of its own, and over others if a controller sends it on to the one that steers.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,7 +20,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 /// Maximum length of a response in bytes: the ports of a million flows.
 const MAX_ANSWER: u64 = 128 << 20;
 
-/// Posts `body` to `path` and returns the body of a successful response.
+/// Number of controllers to which a request is sent on.
+const MAX_REDIRECTS: usize = 3;
+
+/// Posts `body` to `path` at the first of several controllers that is reached, and returns the body of a successful response.
+/// A controller that sends the request on to another is followed.
 ///
 /// # Errors
 /// Returns `Unreachable` if there is no whole response, `Refused` if its status is not success, or `Malformed` if it is
@@ -31,15 +35,60 @@ pub(super) fn post(
     token: Option<&Token>,
     body: &[u8],
 ) -> Result<Vec<u8>, ControllerError> {
+    let mut refusal = None;
+    for at in at.split(',') {
+        let (mut at, mut path) = (at.to_owned(), path.to_owned());
+        for _ in 0..=MAX_REDIRECTS {
+            match post_to(&at, &path, token, body) {
+                Ok(Answer::Body(answer)) => return Ok(answer),
+                Ok(Answer::Elsewhere(server, request)) => (at, path) = (server, request),
+                Err(error @ ControllerError::Unreachable(_)) => {
+                    refusal = refusal.or(Some(error));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Err(refusal.unwrap_or_else(|| {
+        ControllerError::Malformed("it sends the request on to others without end".into())
+    }))
+}
+
+/// A response to a request.
+#[derive(Debug)]
+enum Answer {
+    /// The body of a successful one.
+    Body(Vec<u8>),
+    /// Another controller answers: its `HOST:PORT`, the path and query.
+    Elsewhere(String, String),
+}
+
+/// Posts a request to one controller.
+fn post_to(
+    at: &str,
+    path: &str,
+    token: Option<&Token>,
+    body: &[u8],
+) -> Result<Answer, ControllerError> {
     let mut refusal = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     // The server accepts its address as the name of the host, whatever name resolved to it.
     for address in at.to_socket_addrs().map_err(ControllerError::Unreachable)? {
         let mut connect = FIRST_CONNECT_TIMEOUT;
         loop {
             match exchange(address, path, token, body, connect) {
-                Ok((StatusCode::OK, answer)) => return Ok(answer),
-                Ok((status, why)) => {
-                    let why = String::from_utf8_lossy(&why).trim().to_owned();
+                Ok(Response { status: StatusCode::OK, body, .. }) => return Ok(Answer::Body(body)),
+                Ok(Response { status: StatusCode::TEMPORARY_REDIRECT, location, .. }) => {
+                    let elsewhere = location.as_deref().and_then(elsewhere);
+                    return elsewhere.ok_or_else(|| {
+                        let to = location.unwrap_or_default();
+                        ControllerError::Malformed(format!(
+                            "it sends requests on to {to:?}, which is no http://HOST:PORT"
+                        ))
+                    });
+                }
+                Ok(Response { status, body, .. }) => {
+                    let why = String::from_utf8_lossy(&body).trim().to_owned();
                     return Err(ControllerError::Refused { status: status.as_u16(), why });
                 }
                 Err(Error::Timeout(Timeout::Connect)) if connect < LAST_CONNECT_TIMEOUT => {
@@ -59,14 +108,28 @@ pub(super) fn post(
     Err(ControllerError::Unreachable(refusal))
 }
 
-/// Sends a request. Returns the response's status and body.
+/// Returns the server and the path of a URL. TLS is not supported here.
+fn elsewhere(location: &str) -> Option<Answer> {
+    let (at, path) = location.strip_prefix("http://")?.split_once('/')?;
+    Some(Answer::Elsewhere(at.to_owned(), format!("/{path}")))
+}
+
+/// A server's answer.
+struct Response {
+    status: StatusCode,
+    /// The URL at which another server answers.
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+/// Sends a request.
 fn exchange(
     address: SocketAddr,
     path: &str,
     token: Option<&Token>,
     body: &[u8],
     connect: Duration,
-) -> Result<(StatusCode, Vec<u8>), Error> {
+) -> Result<Response, Error> {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -82,7 +145,10 @@ fn exchange(
         request = request.header("Authorization", format!("Bearer {}", token.reveal()));
     }
     let (head, body) = request.send(body)?.into_parts();
-    Ok((head.status, body.into_with_config().limit(MAX_ANSWER).read_to_vec()?))
+    let location = head.headers.get("location").and_then(|it| it.to_str().ok());
+    let location = location.map(str::to_owned);
+    let body = body.into_with_config().limit(MAX_ANSWER).read_to_vec()?;
+    Ok(Response { status: head.status, location, body })
 }
 
 #[cfg(test)]
@@ -123,6 +189,40 @@ mod tests {
         for header in ["host: 127.0.0.1:", "content-length: 6\r\n"] {
             assert!(request.contains(header), "{request}");
         }
+    }
+
+    #[test]
+    fn a_request_goes_to_the_next_controller_and_on_to_the_one_that_steers() {
+        let serve = |answer: String| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap();
+            let server = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = vec![];
+                while !request.ends_with(b"a body") {
+                    let mut some = [0; 512];
+                    let read = stream.read(&mut some).unwrap();
+                    request.extend_from_slice(&some[..read]);
+                }
+                stream.write_all(answer.as_bytes()).unwrap();
+                String::from_utf8(request).unwrap()
+            });
+            (at, server)
+        };
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (leader, led) = serve("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".into());
+        let head = "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: ";
+        let (other, asked) = serve(format!("{head}http://{leader}/v1/jobs?job=a\r\n\r\n"));
+        let token = Token::random().unwrap();
+        let answer = post(&format!("{gone},{other}"), "/v1/jobs?job=a", Some(&token), b"a body");
+        assert_eq!(answer.unwrap(), b"{}");
+        for request in [asked.join().unwrap(), led.join().unwrap()] {
+            assert!(request.starts_with("POST /v1/jobs?job=a HTTP/1.1\r\n"), "{request}");
+            assert!(request.contains(&format!("Bearer {}\r\n", token.reveal())), "{request}");
+        }
+        let (secure, _) = serve(format!("{head}https://{leader}/v1/jobs\r\n\r\n"));
+        let error = post(&secure.to_string(), "/", None, b"a body").unwrap_err().to_string();
+        assert!(error.contains("which is no http://HOST:PORT"), "{error}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub const CONTROLLER_TOKEN_VARIABLE: &str = "WEFT_CONTROLLER_TOKEN";
 /// The address of a route controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerAddress {
-    /// `HOST:PORT` of the page of `weft route serve`.
+    /// `HOST:PORT` of the page of `weft route serve`; several with commas between, of controllers that share a store.
     pub at: String,
     /// `true` if the group fails without the controller; otherwise its packets then leave from the device's own ports.
     pub is_required: bool,
@@ -42,30 +42,38 @@ pub struct ControllerAddress {
 #[non_exhaustive]
 pub enum ControllerAddressError {
     /// It is not a host and a port.
-    #[error("not HOST:PORT of `weft route serve --page`, or require:HOST:PORT")]
+    #[error(
+        "not HOST:PORT of `weft route serve --page`, several with commas between, or require:HOST:PORT"
+    )]
     Malformed,
     /// It is a URL with TLS.
     #[error("TLS is not supported here: give HOST:PORT in a management network, or of a tunnel")]
     Tls,
 }
 
-/// Parses `HOST:PORT`, or `require:HOST:PORT`.
+/// Parses `HOST:PORT`, several with commas between, or `require:` before them.
 impl FromStr for ControllerAddress {
     type Err = ControllerAddressError;
 
     fn from_str(text: &str) -> Result<Self, ControllerAddressError> {
         let (at, is_required) =
             text.strip_prefix("require:").map_or((text, false), |at| (at, true));
-        if at.starts_with("https://") {
-            return Err(ControllerAddressError::Tls);
-        }
-        let at = at.strip_prefix("http://").unwrap_or(at).trim_end_matches('/');
-        let (host, port) = at.rsplit_once(':').ok_or(ControllerAddressError::Malformed)?;
-        if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
-            return Err(ControllerAddressError::Malformed);
-        }
-        Ok(Self { at: at.to_owned(), is_required })
+        let servers: Result<Vec<&str>, _> = at.split(',').map(|at| server(at.trim())).collect();
+        Ok(Self { at: servers?.join(","), is_required })
     }
+}
+
+/// Returns `HOST:PORT` of one controller.
+fn server(at: &str) -> Result<&str, ControllerAddressError> {
+    if at.starts_with("https://") {
+        return Err(ControllerAddressError::Tls);
+    }
+    let at = at.strip_prefix("http://").unwrap_or(at).trim_end_matches('/');
+    let (host, port) = at.rsplit_once(':').ok_or(ControllerAddressError::Malformed)?;
+    if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
+        return Err(ControllerAddressError::Malformed);
+    }
+    Ok(at)
 }
 
 impl fmt::Display for ControllerAddress {
@@ -230,10 +238,19 @@ mod tests {
             ("10.9.0.1:7490", "10.9.0.1:7490", false),
             ("require:route.example:7490", "route.example:7490", true),
             ("http://[fd00::1]:7490/", "[fd00::1]:7490", false),
+            ("require:10.9.0.1:7490, 10.9.0.2:7490", "10.9.0.1:7490,10.9.0.2:7490", true),
         ] {
             assert_eq!(parse(text), Ok(ControllerAddress { at: at.into(), is_required }));
         }
-        for text in ["", "10.9.0.1", ":7490", "10.9.0.1:http", "ftp://10.9.0.1:1", "require:"] {
+        for text in [
+            "",
+            "10.9.0.1:7490,",
+            "10.9.0.1",
+            ":7490",
+            "10.9.0.1:http",
+            "ftp://10.9.0.1:1",
+            "require:",
+        ] {
             assert_eq!(parse(text), Err(ControllerAddressError::Malformed), "{text}");
         }
         assert_eq!(parse("https://10.9.0.1:7490"), Err(ControllerAddressError::Tls));

@@ -15,6 +15,7 @@ use weft_units::{Duration, Instant};
 
 /// The rules by which bursts are found, and by which links are reserved for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ReservationRules {
     /// The length of a bin in which a job's sampled bytes are counted. Periods shorter than four bins are not found.
@@ -59,7 +60,8 @@ impl ReservationRules {
 }
 
 /// Bursts that repeat with a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 4]", into = "[u64; 4]")]
 pub struct Bursts {
     /// The time from the start of a burst to the start of the next.
     pub period: Duration,
@@ -71,7 +73,27 @@ pub struct Bursts {
     pub jitter: Duration,
 }
 
+/// Period, length, start and jitter in nanoseconds, as saved.
+impl From<Bursts> for [u64; 4] {
+    fn from(Bursts { period, length, start, jitter }: Bursts) -> Self {
+        [period.as_nanos(), length.as_nanos(), start.as_nanos(), jitter.as_nanos()]
+    }
+}
+
+impl From<[u64; 4]> for Bursts {
+    fn from([period, length, start, jitter]: [u64; 4]) -> Self {
+        let [period, length, jitter] = [period, length, jitter].map(Duration::from_nanos);
+        Self { period, length, start: Instant::from_nanos(start), jitter }
+    }
+}
+
 impl Bursts {
+    /// Returns `true` if saved bursts can have been found in some traffic.
+    pub(crate) fn is_possible(&self) -> bool {
+        const MIN_PERIOD: Duration = Duration::from_millis(1);
+        self.period >= MIN_PERIOD && self.length.max(self.jitter) <= self.period
+    }
+
     /// Returns `true` if a burst is expected at this time, or would be with a start that deviates by the jitter.
     pub fn covers(&self, at: Instant) -> bool {
         self.since(at + self.jitter) < (self.length + self.jitter * 2).as_nanos()
@@ -107,7 +129,7 @@ impl Bursts {
 }
 
 /// The sampled bytes of a job in recent bins, the newest last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     bins: VecDeque<u64>,
     /// The index after that of the newest bin: the time since the epoch, in bins.
@@ -115,6 +137,25 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Returns `true` if it has no more bins than are kept, and none from before the epoch.
+    pub(crate) fn is_within(&self, rules: &ReservationRules) -> bool {
+        let bins = self.bins.len() as u64;
+        let last = u64::MAX / rules.bin.as_nanos().max(1);
+        bins <= rules.bins as u64 && (bins..=last).contains(&self.end)
+    }
+
+    /// Returns `true` if the traffic before `until` is known for this time.
+    pub(crate) fn is_known_for(
+        &self,
+        span: Duration,
+        until: Instant,
+        rules: &ReservationRules,
+    ) -> bool {
+        let first = self.end.saturating_sub(self.bins.len() as u64);
+        let known = (until.as_nanos() / rules.bin.as_nanos()).saturating_sub(first);
+        !self.bins.is_empty() && known.saturating_mul(rules.bin.as_nanos()) >= span.as_nanos()
+    }
+
     /// Adds sampled bytes. Bytes from before the kept bins are ignored.
     pub(crate) fn record(&mut self, at: Instant, bytes: u64, rules: &ReservationRules) {
         let bin = at.as_nanos() / rules.bin.as_nanos();

@@ -33,7 +33,6 @@ pub struct Pair {
 
 /// A job, from its announcement to its withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Job {
     /// The time of the announcement, in nanoseconds.
     pub announced: u64,
@@ -52,20 +51,21 @@ pub struct Job {
     /// The bursts found in its traffic; none if it is not periodic, or not known for long enough.
     #[serde(skip)]
     pub bursts: Option<Bursts>,
-    /// By flow, a number of the path on which its port was planned (`replan.rs`); none since a restart.
-    #[serde(skip)]
+    /// By flow, a number of the path on which its port was planned (`replan.rs`), in the link numbers of one fabric; none
+    /// if that was another fabric.
+    #[serde(default)]
     pub(super) routes: Vec<u64>,
-    /// The time of the last renewal in nanoseconds; none since a restart.
+    /// The time of the last renewal in nanoseconds; none since a restart or a change of the controller.
     #[serde(skip)]
     pub(super) renewed: Option<u64>,
-    /// The last window in which the job was sampled; none since a restart.
+    /// The last window in which the job was sampled; none if it is not known.
     #[serde(skip)]
     pub(super) seen: Option<u64>,
-    /// Its sampled traffic; none since a restart.
+    /// Its sampled traffic, as far as it is known.
     #[serde(skip)]
     pub(super) traffic: Traffic,
     /// The time in nanoseconds from which flows may be planned again because of coinciding bursts.
-    #[serde(skip)]
+    #[serde(default)]
     pub(super) separate_from: u64,
 }
 
@@ -179,6 +179,50 @@ impl Job {
         let is_name = (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(fits);
         if is_name { Ok(()) } else { Err(JobError::Name(name.to_owned())) }
     }
+
+    /// Checks saved jobs.
+    ///
+    /// # Errors
+    /// Returns `Name`, `TooMany` or `Damaged`.
+    pub fn check_all(jobs: &BTreeMap<String, Self>) -> Result<(), JobError> {
+        jobs.keys().try_for_each(|name| Self::check_name(name))?;
+        let flows = jobs.values().fold(0usize, |sum, job| sum.saturating_add(job.flows.len()));
+        if flows > MAX_FLOWS {
+            return Err(JobError::TooMany { flows, others: 0 });
+        }
+        jobs.values().try_for_each(Self::check)
+    }
+
+    /// Checks that saved flows are in order, and that each has a route or none has.
+    ///
+    /// # Errors
+    /// Returns `Damaged`.
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        if !self.flows.is_sorted_by_key(|it| it.flow) {
+            return Err(JobError::Damaged("a job's flows are out of order"));
+        }
+        if ![0, self.flows.len()].contains(&self.routes.len()) {
+            return Err(JobError::Damaged("a job has not as many routes as flows"));
+        }
+        Ok(())
+    }
+
+    /// Returns a number that changes with what is saved of the job. Flows change only with the version.
+    pub fn stamp(&self) -> u64 {
+        let add = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100_0000_01b3);
+        let lease = self.lease.map_or(0, Duration::as_nanos);
+        let words = [
+            self.announced,
+            self.version,
+            u64::from(self.begun),
+            u64::from(self.fullest),
+            lease,
+            self.separate_from,
+            self.flows.len() as u64,
+        ];
+        let words = words.into_iter().chain(self.routes.iter().copied());
+        words.fold(0xcbf2_9ce4_8422_2325, add)
+    }
 }
 
 impl Controller {
@@ -253,23 +297,23 @@ impl Controller {
         }
     }
 
-    /// Restores the jobs of an earlier run.
+    /// Restores the jobs of an earlier run. Their planned routes count only if the fabric is that of the state with which
+    /// they are restored ([`Self::restore`]).
     ///
     /// # Errors
     /// Returns `Name`, `TooMany` or `Damaged`; then nothing has changed.
-    pub fn restore_jobs(&mut self, jobs: BTreeMap<String, Job>) -> Result<(), JobError> {
-        jobs.keys().try_for_each(|name| Job::check_name(name))?;
-        let flows = jobs.values().fold(0usize, |sum, job| sum.saturating_add(job.flows.len()));
-        if flows > MAX_FLOWS {
-            return Err(JobError::TooMany { flows, others: 0 });
-        }
-        if jobs.values().any(|job| !job.flows.is_sorted_by_key(|it| it.flow)) {
-            return Err(JobError::Damaged("a job's flows are out of order"));
-        }
-        self.jobs = jobs;
-        self.end_reservations();
-        self.are_jobs_stale = true;
+    pub fn restore_jobs(&mut self, mut jobs: BTreeMap<String, Job>) -> Result<(), JobError> {
+        Job::check_all(&jobs)?;
+        jobs.values_mut().for_each(|job| job.routes.clear());
+        self.set_jobs(jobs);
         Ok(())
+    }
+
+    /// Replaces all jobs, which were checked, and reserves links for their bursts.
+    pub(super) fn set_jobs(&mut self, jobs: BTreeMap<String, Job>) {
+        self.jobs = jobs;
+        self.reserve_known();
+        self.are_jobs_stale = true;
     }
 
     /// Marks jobs that were sampled as begun, and discards jobs that were not sampled for long, because their owners

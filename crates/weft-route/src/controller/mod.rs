@@ -23,6 +23,7 @@
 
 mod action;
 mod announce;
+mod decisions;
 mod job;
 mod kept;
 mod moved;
@@ -45,9 +46,12 @@ use core::fmt;
 
 pub use action::{Action, Event, EventKind, Stats};
 pub use announce::{Announced, PortSearch};
+pub use decisions::{
+    Known, Overview, PlacedJob, RECORDS_VERSION, Record, RecordKey, RecordKeyError, TakenOver,
+};
 pub use job::{Job, JobError, JobFlow, Pair};
-use moved::{Barred, Episode};
-pub use moved::{Carried, Move, Stage};
+use moved::Episode;
+pub use moved::{Barred, Carried, Move, Stage};
 use reserve::{Coming, Reservations};
 use serde::{Deserialize, Serialize};
 pub use state::{State, StateError};
@@ -65,6 +69,7 @@ use crate::telemetry::{PortReport, Telemetry, TelemetryError};
 
 /// The thresholds, limits and times of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerConfig {
     /// The thresholds of the alarm levels.
@@ -141,6 +146,8 @@ pub struct Controller {
     recorded: Vec<String>,
     /// The bursts for which links are reserved.
     reservations: Reservations,
+    /// The routers whose tables may be older than the moves: these are compared when the tables have been read.
+    unread: BTreeSet<String>,
     /// `true` if tables or avoided links have changed since the paths of jobs were compared with their plans.
     are_jobs_stale: bool,
     /// The rounds of alarmed ports.
@@ -182,6 +189,7 @@ impl Controller {
             jobs: BTreeMap::new(),
             recorded: Vec::new(),
             reservations: Reservations::default(),
+            unread: BTreeSet::new(),
             are_jobs_stale: false,
             episodes: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -207,6 +215,11 @@ impl Controller {
         self.moves.values()
     }
 
+    /// Returns the moves that are not to be tried for a while, with the ends of these times.
+    pub fn barred(&self) -> &[Barred] {
+        &self.barred
+    }
+
     /// Returns the event counts.
     pub const fn stats(&self) -> &Stats {
         &self.stats
@@ -224,7 +237,8 @@ impl Controller {
 
     /// Sets the epoch of the lease; `None` means that it is lost. Without a lease the controller only observes.
     pub fn set_lease(&mut self, epoch: Option<u64>, now: Instant) {
-        let began = self.epoch.is_none() && epoch.is_some();
+        // A lease that was lost and acquired again between two calls has another epoch.
+        let began = epoch.is_some() && self.epoch != epoch;
         self.epoch = epoch;
         if began {
             self.actions.clear();

@@ -117,6 +117,15 @@ impl Move {
         !matches!(self.stage, Stage::Kept)
     }
 
+    /// Returns the windows that it names.
+    pub(super) fn windows(&self) -> impl Iterator<Item = u64> + use<> {
+        let window = match self.stage {
+            Stage::Verifying { window } => window,
+            _ => self.seen,
+        };
+        [self.seen, window].into_iter()
+    }
+
     /// Returns the members that the router should have installed for the prefix, if any.
     pub(super) fn expected(&self) -> Option<&[Member]> {
         match self.stage {
@@ -152,12 +161,15 @@ pub(super) fn have_same_ports(a: &[Member], b: &[Member]) -> bool {
 
 /// A move that is not to be tried again for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Barred {
-    pub(super) router: String,
-    pub(super) prefix: Prefix,
-    pub(super) members: Vec<Member>,
+pub struct Barred {
+    /// The router.
+    pub router: String,
+    /// The destination.
+    pub prefix: Prefix,
+    /// The next hops.
+    pub members: Vec<Member>,
     /// The end of that time, in nanoseconds.
-    pub(super) until: u64,
+    pub until: u64,
 }
 
 /// The rounds of an alarmed port.

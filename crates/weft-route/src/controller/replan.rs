@@ -110,7 +110,7 @@ impl Controller {
             let route = route(path);
             let differs = planned.get(flow).is_some_and(|planned| *planned != route);
             let differs = differs && !steered.contains(&flows[flow].flow.dst());
-            if route == NO_ROUTE || differs || self.is_avoided(path) {
+            if !self.ends_unread(path) && (route == NO_ROUTE || differs || self.is_avoided(path)) {
                 moved.push(flow);
             }
         });

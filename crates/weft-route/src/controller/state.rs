@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use weft_units::Fnv1a;
 
 use super::moved::{Barred, Episode};
-use super::{Action, Controller, ControllerConfig, Move, Stage, Stats};
+use super::{Action, Controller, ControllerConfig, Job, JobError, Move, Stage, Stats};
 use crate::alarm::Alarm;
+use crate::bursts::{Bursts, Traffic};
 use crate::fabric::{Fabric, LinkId, RouterId};
 use crate::flow::Flow;
 use crate::suspects::Tally;
@@ -42,6 +43,21 @@ struct Measured {
     recent_windows: Vec<(u32, VecDeque<u64>)>,
     ports: Vec<(LinkId, History)>,
     samples: Vec<(LinkId, Flow, Tally)>,
+    /// The names of the jobs whose traffic is recorded.
+    #[serde(default)]
+    recorded: Vec<String>,
+    #[serde(default)]
+    jobs: BTreeMap<String, JobHistory>,
+}
+
+/// The measurements of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobHistory {
+    renewed: Option<u64>,
+    seen: Option<u64>,
+    traffic: Traffic,
+    bursts: Option<Bursts>,
 }
 
 /// The reason why a state is not restored.
@@ -59,22 +75,35 @@ pub enum StateError {
     /// The state contradicts itself.
     #[error("the state is damaged ({0}); start without it: installed moves are adopted")]
     Damaged(&'static str),
+    /// The jobs contradict themselves.
+    #[error(transparent)]
+    Jobs(#[from] JobError),
+    /// A later version wrote the records.
+    #[error(
+        "the records are of version {got}, this controller reads version {read}: use the program that wrote them"
+    )]
+    Records {
+        /// Their version.
+        got: u32,
+        /// The version that is read.
+        read: u32,
+    },
 }
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The oldest version that is read. It has no measurements of jobs.
+const OLDEST_VERSION: u32 = 2;
 /// Upper bound of window indices; a clock of 64 bits in nanoseconds ends after 584 years.
-const LAST_WINDOW: u64 = 1 << 62;
+pub(super) const LAST_WINDOW: u64 = 1 << 62;
 
 impl State {
     /// Returns every window index in the state.
     fn windows(&self) -> impl Iterator<Item = u64> + '_ {
         let Measured { alarms, recent_windows, ports, samples, .. } = &self.measured;
-        let moves = self.moves.iter().flat_map(|it| match it.stage {
-            Stage::Verifying { window } => [it.seen, window],
-            _ => [it.seen, it.seen],
-        });
+        let moves = self.moves.iter().flat_map(Move::windows);
         let alarms = alarms.iter().flat_map(|(_, it)| [it.since, it.window]);
         let recent_windows = recent_windows.iter().flat_map(|(_, times)| times.iter().copied());
+        let jobs = self.measured.jobs.values().filter_map(|it| it.seen);
         let ports = ports.iter().flat_map(|(_, it)| it.indices());
         let samples = samples.iter().flat_map(|(_, _, it)| it.indices());
         self.next_window
@@ -84,6 +113,7 @@ impl State {
             .chain(recent_windows)
             .chain(ports)
             .chain(samples)
+            .chain(jobs)
     }
 }
 
@@ -118,22 +148,26 @@ impl Controller {
                     flows.iter().map(move |(&(_, flow), tally)| (link, flow, tally.clone()))
                 })
                 .collect(),
+            recorded: self.recorded.clone(),
+            jobs: self.jobs.iter().map(|(name, job)| (name.clone(), history(job))).collect(),
         }
     }
 
-    /// Creates a controller that continues from a state. It has no lease; when it is given one, it repeats the requests
-    /// that were not answered.
+    /// Creates a controller that continues from a state and its jobs. It has no lease; when it is given one, it repeats
+    /// the requests that were not answered.
     ///
     /// # Errors
-    /// Returns the reason if the state cannot be used.
+    /// Returns the reason if the state or the jobs cannot be used.
     pub fn restore(
         config: ControllerConfig,
         fabric: Fabric,
         state: State,
+        mut jobs: BTreeMap<String, Job>,
     ) -> Result<Self, StateError> {
-        if state.version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&state.version) {
             return Err(StateError::Version { got: state.version });
         }
+        Job::check_all(&jobs)?;
         if state.windows().any(|window| window >= LAST_WINDOW) {
             return Err(StateError::Damaged("a window's number is too large"));
         }
@@ -150,6 +184,10 @@ impl Controller {
         controller.refusals = state.refusals;
         controller.next_window = state.next_window;
         controller.stats = state.stats;
+        if !is_same {
+            jobs.values_mut().for_each(|job| job.routes.clear());
+        }
+        controller.set_jobs(jobs);
         if is_same {
             controller.restore_measured(state.measured)?;
         }
@@ -157,7 +195,8 @@ impl Controller {
     }
 
     fn restore_measured(&mut self, measured: Measured) -> Result<(), StateError> {
-        let Measured { episodes, alarms, recent_windows, ports, samples } = measured;
+        let Measured { episodes, alarms, recent_windows, ports, samples, recorded, jobs } =
+            measured;
         let links = self.fabric.links();
         let routers = self.fabric.router_ids().count();
         let known = |link: &LinkId| link.index() < links;
@@ -179,6 +218,16 @@ impl Controller {
         for (link, flow, tally) in samples {
             self.suspects.restore(link, flow, tally);
         }
+        for (name, JobHistory { renewed, seen, traffic, bursts }) in jobs {
+            let Some(job) = self.jobs.get_mut(&name) else { continue };
+            let is_possible = bursts.is_none_or(|it| it.is_possible());
+            if !is_possible || !traffic.is_within(&self.config.reservations) {
+                return Err(StateError::Damaged("a job's traffic or its bursts are impossible"));
+            }
+            (job.renewed, job.seen, job.traffic, job.bursts) = (renewed, seen, traffic, bursts);
+        }
+        self.reserve_known();
+        self.recorded = recorded.into_iter().filter(|it| self.jobs.contains_key(it)).collect();
         Ok(())
     }
 
@@ -196,8 +245,13 @@ impl Controller {
     }
 }
 
+fn history(job: &Job) -> JobHistory {
+    let Job { renewed, seen, bursts, .. } = *job;
+    JobHistory { renewed, seen, traffic: job.traffic.clone(), bursts }
+}
+
 /// Returns the FNV-1a hash of the names of all routers and ports, in order.
-fn fingerprint(fabric: &Fabric) -> u64 {
+pub(super) fn fingerprint(fabric: &Fabric) -> u64 {
     let mut hash = Fnv1a::new();
     let mut add = |text: &str| hash = hash.with(text.bytes().chain([0]));
     for router in &fabric.installed().routers {

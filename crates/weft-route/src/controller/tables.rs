@@ -1,7 +1,7 @@
 //! The comparison of newly read tables with the moves: pending moves, changes by others, failed links.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,10 +12,10 @@ use super::moved::{have_same_ports, members, steered};
 use super::rounds::ports;
 use super::{Controller, Estimate, EventKind, Move, Stage, Subject};
 use crate::fabric::{End, Fabric, LinkId};
-use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
+use crate::installed::{InstalledError, PortState, Prefix, Router};
 use crate::loads::{Loads, per_mille};
 use crate::moves::negated;
-use crate::path::Start;
+use crate::path::{Path, Start};
 
 /// Maximum number of times that a move is installed again after others removed it.
 const MAX_REINSTALLS: u32 = 3;
@@ -47,16 +47,26 @@ impl Controller {
         for place in changed {
             self.port_changed(&name, place, now);
         }
+        let was_unread = self.unread.remove(&name);
         if self.epoch.is_some() {
+            if was_unread {
+                self.adopt_routes_of(&name, now);
+            }
             self.compare(&name, now);
             self.undo_broken(now);
         }
         Ok(())
     }
 
-    /// Replaces the whole fabric, read again because cables or routers have changed. Port reports, samples
-    /// and probes are discarded; moves stay.
-    pub fn handle_fabric(&mut self, fabric: Fabric, now: Instant) {
+    /// Records that the tables of these routers may be older than the moves, and those of all others are not: another
+    /// controller made the moves. The moves at these routers stay as they are until [`Self::handle_tables`].
+    pub fn expect_tables(&mut self, routers: BTreeSet<String>) {
+        self.unread = routers;
+    }
+
+    /// Replaces the whole fabric, read again because cables or routers have changed; `silent` routers did not answer and are
+    /// as known before. Port reports, samples and probes are discarded; moves stay.
+    pub fn handle_fabric(&mut self, fabric: Fabric, silent: &BTreeSet<String>, now: Instant) {
         let fresh = Self::new(self.config.clone(), fabric);
         let old = core::mem::replace(self, fresh);
         self.epoch = old.epoch;
@@ -70,6 +80,7 @@ impl Controller {
         self.events = old.events;
         self.next_window = old.next_window;
         self.stats = old.stats;
+        self.unread = old.unread.intersection(silent).cloned().collect();
         let names: Vec<String> = self.routers_with_moves();
         if self.epoch.is_some() {
             names.iter().for_each(|name| self.compare(name, now));
@@ -85,16 +96,22 @@ impl Controller {
 
     /// Adopts installed steered routes that are not in its moves: from before a restart, or from another controller.
     pub(super) fn adopt(&mut self, now: Instant) {
-        let installed: &Installed = self.fabric.installed();
+        let names = self.fabric.installed().routers.iter().map(|router| router.name.clone());
+        let read: Vec<String> = names.filter(|name| !self.unread.contains(name)).collect();
+        read.iter().for_each(|name| self.adopt_routes_of(name, now));
+        let names = self.routers_with_moves();
+        names.iter().for_each(|name| self.compare(name, now));
+        self.undo_broken(now);
+    }
+
+    fn adopt_routes_of(&mut self, name: &str, now: Instant) {
+        let Some(router) = self.fabric.installed().router(name) else { return };
         let mut found = Vec::new();
-        for router in &installed.routers {
-            for route in router.routes.iter().filter(|route| route.steered) {
-                let key = (router.name.clone(), route.to);
-                if let (false, Some(members)) =
-                    (self.moves.contains_key(&key), members(router, route))
-                {
-                    found.push((key, members.to_vec()));
-                }
+        for route in router.routes.iter().filter(|route| route.steered) {
+            let key = (router.name.clone(), route.to);
+            if let (false, Some(members)) = (self.moves.contains_key(&key), members(router, route))
+            {
+                found.push((key, members.to_vec()));
             }
         }
         for ((router, prefix), members) in found {
@@ -125,9 +142,6 @@ impl Controller {
             };
             self.moves.insert(key, it);
         }
-        let names = self.routers_with_moves();
-        names.iter().for_each(|name| self.compare(name, now));
-        self.undo_broken(now);
     }
 
     fn port_changed(&mut self, name: &str, place: usize, now: Instant) {
@@ -152,6 +166,9 @@ impl Controller {
     /// Compares a router's steered routes with those that its moves expect.
     fn compare(&mut self, name: &str, now: Instant) {
         let Some(router_id) = self.fabric.find(name) else { return };
+        if self.unread.contains(name) {
+            return;
+        }
         let of_router: Vec<(String, Prefix)> =
             self.moves.keys().filter(|(router, _)| router == name).cloned().collect();
         for key in of_router {
@@ -282,6 +299,7 @@ impl Controller {
             .moves
             .iter()
             .filter(|(_, it)| matches!(it.stage, Stage::Verifying { .. } | Stage::Kept))
+            .filter(|(_, it)| !self.unread.contains(&it.router))
             .filter_map(|(key, it)| Some((key.clone(), self.fault(it)?)))
             .collect();
         for (key, why) in broken {
@@ -289,12 +307,21 @@ impl Controller {
         }
     }
 
+    /// Returns `true` if a path does not arrive because the tables of a router are not known.
+    pub(super) fn ends_unread(&self, path: &Path) -> bool {
+        let last = path.links().last().map(|&link| self.fabric.to(link));
+        let Some(End::Router(router)) = last else { return false };
+        !path.arrives() && self.unread.contains(&self.fabric.router(router).name)
+    }
+
     fn fault(&self, it: &Move) -> Option<String> {
         let router = self.fabric.find(&it.router)?;
         let paths =
             it.flows.iter().map(|(flow, _)| self.fabric.path_from(Start::Router(router), flow));
-        let outcome =
-            paths.map(|path| (path.arrives(), path.outcome)).find(|(arrives, _)| !arrives);
+        let outcome = paths
+            .filter(|path| !self.ends_unread(path))
+            .map(|path| (path.arrives(), path.outcome))
+            .find(|(arrives, _)| !arrives);
         let member = |port: &str| -> Option<LinkId> { self.fabric.link_of_port(router, port) };
         let is_dead = |link: LinkId| {
             !self.fabric.passes(link) || matches!(self.fabric.to(link), End::Nothing)

@@ -342,17 +342,21 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
     let state: State = serde_json::from_str(&text).unwrap();
     assert_eq!(state, harness.controller.state());
     let fabric = harness.switches.fabric.clone();
-    let restored = Controller::restore(ControllerConfig::default(), fabric.clone(), state).unwrap();
+    let restore = |state| {
+        Controller::restore(ControllerConfig::default(), fabric.clone(), state, BTreeMap::new())
+    };
+    let restored = restore(state).unwrap();
     assert_eq!(restored.state(), harness.controller.state());
     let damaged = text.replacen("\"next_id\":2", "\"next_id\":1", 1);
     let state = serde_json::from_str(&damaged).unwrap();
-    let error =
-        Controller::restore(ControllerConfig::default(), fabric.clone(), state).unwrap_err();
+    let error = restore(state).unwrap_err();
     assert!(error.to_string().starts_with("the state is damaged"), "{error}");
-    let other = text.replacen("\"version\":2", "\"version\":9", 1);
-    let state = serde_json::from_str(&other).unwrap();
-    let error = Controller::restore(ControllerConfig::default(), fabric, state).unwrap_err();
-    assert_eq!(error, StateError::Version { got: 9 });
+    let version = |version: u32| {
+        let text = text.replacen("\"version\":3", &format!("\"version\":{version}"), 1);
+        restore(serde_json::from_str(&text).unwrap())
+    };
+    assert_eq!(version(9).unwrap_err(), StateError::Version { got: 9 });
+    assert!(version(2).is_ok(), "the version before is read");
 }
 
 /// A harness that announces flows from a host of leaf 0 to one of leaf 1.

@@ -71,7 +71,20 @@ impl Serialize for Addresses {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Addresses {
+    fn schema_name() -> alloc::borrow::Cow<'static, str> {
+        "Addresses".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Written::json_schema(generator)
+    }
+}
+
+/// An address, or one of each family.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum Written {
     One(String),

@@ -73,6 +73,7 @@ use serde::{Deserialize, Serialize};
 
 /// Every router of a fabric with its installed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Installed {
     /// The routers, in any order; their names are distinct.

@@ -156,6 +156,11 @@ impl<'de> Deserialize<'de> for Prefix {
     }
 }
 
+#[cfg(feature = "schema")]
+weft_units::text_schema! {
+    Prefix: "Prefix", "An address with or without its prefix length such as 10.9.0.0/16, or `default`", r"^default$|^[0-9a-fA-F.:]+(/[0-9]{1,3})?$";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

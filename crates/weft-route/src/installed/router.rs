@@ -12,6 +12,7 @@ use super::{Addresses, Prefix};
 
 /// A router or switch: its ports and its forwarding table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Router {
     /// The router's name.
@@ -42,6 +43,7 @@ const fn yes() -> bool {
 
 /// The hash function by which a router selects a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RouterHash {
     /// Linux, by its sysctls below `net.ipv4`; for those below `net.ipv6` see [`Router::ipv6`].
@@ -70,6 +72,7 @@ pub enum RouterHash {
 
 /// Linux's sysctls below `net.ipv6`; the seed is the one below `net.ipv4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ipv6 {
     /// `fib_multipath_hash_policy`: 0 hashes addresses and flow label, others as for IPv4.
@@ -88,6 +91,7 @@ const fn five_tuple() -> u32 {
 
 /// A port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Port {
     /// The interface's name.
@@ -106,6 +110,7 @@ pub struct Port {
 
 /// The link state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PortState {
     /// The port passes packets.
@@ -119,6 +124,7 @@ pub enum PortState {
 
 /// The other end of a port's cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Cable {
     /// Another router's port.
@@ -134,6 +140,7 @@ pub enum Cable {
 
 /// Next hops among which a packet's hash chooses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// The name that routes use: the number of a nexthop object, or any name for a multipath route.
@@ -146,6 +153,7 @@ pub struct Group {
 
 /// The method by which a hash selects a member of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupKind {
     /// One next hop, without a selection.
@@ -162,12 +170,14 @@ pub enum GroupKind {
 
 /// A next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Member {
     /// The port by which it is reached.
     pub port: String,
     /// The neighbour's address; none on a port that leads to one neighbour only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub via: Option<IpAddr>,
     /// The member's weight in the group.
     #[serde(default = "one")]
@@ -184,6 +194,7 @@ const fn one() -> u32 {
 
 /// A route for a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// The destinations.
@@ -197,6 +208,7 @@ pub struct Route {
 
 /// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// Send packets to a next hop of this group.

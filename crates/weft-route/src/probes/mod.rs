@@ -41,6 +41,7 @@ use crate::flow::Flow;
 
 /// The rules by which probes raise alarms, and by which these are acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProbeRules {
     /// The interval at which probed links are evaluated.

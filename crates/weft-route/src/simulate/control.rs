@@ -116,8 +116,9 @@ impl Simulation {
                 // The pending actions are lost with the controller.
                 self.events.extend(core::iter::from_fn(|| controller.poll_event()));
                 let (config, state) = (self.setup.controller.clone(), controller.state());
-                let fabric = self.switches.fabric.clone();
-                *controller = Controller::restore(config.unwrap_or_default(), fabric, state)
+                let (config, fabric) = (config.unwrap_or_default(), self.switches.fabric.clone());
+                let jobs = controller.jobs().clone();
+                *controller = Controller::restore(config, fabric, state, jobs)
                     .expect("a controller takes up its own state");
                 controller.set_lease(Some(1), now);
                 continue;

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use weft_route::{
-    Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, ProbeReport, Start, State,
+    Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, ProbeReport, Record,
+    RecordKey, Start, State,
 };
 use weft_units::{Duration, Instant};
 
@@ -86,9 +87,18 @@ static FABRIC: LazyLock<Fabric> = LazyLock::new(|| {
 pub fn state(bytes: &[u8]) -> bool {
     let Ok(state) = serde_json::from_slice::<State>(bytes) else { return false };
     let fabric = FABRIC.clone();
-    let Ok(mut controller) = Controller::restore(ControllerConfig::default(), fabric, state) else {
+    let (config, jobs) = (ControllerConfig::default(), Default::default());
+    let Ok(mut controller) = Controller::restore(config, fabric, state, jobs) else {
         return false;
     };
+    steer(&mut controller);
+    let written = serde_json::to_vec(&controller.state()).expect("it can be written");
+    assert_eq!(serde_json::from_slice::<State>(&written).ok(), Some(controller.state()));
+    true
+}
+
+/// Runs a controller for 20 windows.
+fn steer(controller: &mut Controller) {
     let mut now = Instant::EPOCH + Duration::from_secs(40);
     controller.set_lease(Some(2), now);
     for _ in 0..20 {
@@ -98,8 +108,30 @@ pub fn state(bytes: &[u8]) -> bool {
         while controller.poll_action().is_some() {}
         while controller.poll_event().is_some() {}
     }
-    let written = serde_json::to_vec(&controller.state()).expect("it can be written");
-    assert_eq!(serde_json::from_slice::<State>(&written).ok(), Some(controller.state()));
+}
+
+/// Parses a record of another controller, its key in the first line, and runs a controller that has taken it over. Returns
+/// `true` if it is a record that a controller can use.
+pub fn record(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((key, value)) = text.split_once('\n') else { return false };
+    let (Ok(key), Ok(record)) = (key.parse::<RecordKey>(), serde_json::from_str::<Record>(value))
+    else {
+        return false;
+    };
+    assert_eq!(key.to_string().parse().as_ref(), Ok(&key));
+    let mut controller = Controller::new(ControllerConfig::default(), FABRIC.clone());
+    if controller.follow_record(&key, Some(record.clone())).is_err() {
+        return false;
+    }
+    steer(&mut controller);
+    let overview = include_str!("../golden/records/overview.txt");
+    let overview = overview.split_once('\n').expect("a key and a value").1;
+    let overview = serde_json::from_str(overview).expect("a record");
+    let mut controller = Controller::new(ControllerConfig::default(), FABRIC.clone());
+    let records = [(RecordKey::Overview, overview), (key, record)];
+    controller.take_over(records);
+    steer(&mut controller);
     true
 }
 

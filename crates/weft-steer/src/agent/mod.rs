@@ -35,8 +35,8 @@ use crate::SteerError;
 pub struct AgentPlan {
     /// The routers that it watches.
     pub routers: Vec<Watched>,
-    /// The address of the collector.
-    pub collector: SocketAddr,
+    /// The addresses of the collectors, at least one: several controllers of a fabric each get every datagram.
+    pub collectors: Vec<SocketAddr>,
     /// The source address of datagrams, which the collector must know; by default chosen by route.
     pub source: Option<IpAddr>,
     /// The sampling rate: one packet in this many, at least 1.
@@ -74,7 +74,8 @@ pub struct AgentCounters {
 pub struct Agent {
     plan: AgentPlan,
     routers: Vec<Router>,
-    socket: UdpSocket,
+    /// A socket for each collector.
+    sockets: Vec<UdpSocket>,
     started: Instant,
     counters: AgentCounters,
     next_flush: Instant,
@@ -124,17 +125,12 @@ impl Agent {
             }
         });
         let routers = routers.collect::<Result<Vec<_>, _>>()?;
-        let unspecified: IpAddr =
-            if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-        let source_address = plan.source.unwrap_or(unspecified);
-        let sending = format!("send from {source_address}, which must be an address of this host");
-        let socket = UdpSocket::bind((source_address, 0)).map_err(SteerError::io(sending))?;
-        let named = format!("send to the collector at {}", plan.collector);
-        socket.connect(plan.collector).map_err(SteerError::io(named))?;
+        let sockets = plan.collectors.iter().map(|&collector| connect(plan.source, collector));
+        let sockets = sockets.collect::<Result<_, _>>()?;
         let now = Instant::now();
         let (next_flush, next_counters) = (now + plan.flush, now);
         let counters = AgentCounters::default();
-        Ok(Self { plan, routers, socket, started: now, counters, next_flush, next_counters })
+        Ok(Self { plan, routers, sockets, started: now, counters, next_flush, next_counters })
     }
 
     /// Returns the event counts.
@@ -142,11 +138,12 @@ impl Agent {
         self.counters
     }
 
-    /// Runs until `stop` returns `true`; it is called at least ten times per second.
+    /// Runs until `stop`, which is called after each turn and at least ten times per second, returns `true`.
     ///
     /// # Errors
     /// Returns `Io` if a socket fails or a namespace is gone.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
+        self.turn()?;
         while !stop() {
             self.turn()?;
         }
@@ -197,7 +194,7 @@ impl Agent {
             }
             self.counters.samples += 1;
             if let Some(datagram) = router.reporter.sample(&sampled, self.started.elapsed()) {
-                send(&self.socket, &mut self.counters, &datagram);
+                send(&self.sockets, &mut self.counters, &datagram);
             }
         }
         Ok(())
@@ -214,7 +211,7 @@ impl Agent {
             self.counters.dropped += u64::from(dropped);
             let uptime = self.started.elapsed();
             for datagram in router.reporter.counters(&router.interfaces, dropped, uptime) {
-                send(&self.socket, &mut self.counters, &datagram);
+                send(&self.sockets, &mut self.counters, &datagram);
             }
         }
         Ok(())
@@ -224,17 +221,30 @@ impl Agent {
     fn flush(&mut self) -> Result<(), SteerError> {
         for router in &mut self.routers {
             if let Some(datagram) = router.reporter.flush(self.started.elapsed()) {
-                send(&self.socket, &mut self.counters, &datagram);
+                send(&self.sockets, &mut self.counters, &datagram);
             }
         }
         Ok(())
     }
 }
 
-/// Sends a datagram and counts it. An unreachable collector is not an error, because it may start later.
-fn send(socket: &UdpSocket, counters: &mut AgentCounters, datagram: &[u8]) {
-    match socket.send(datagram) {
-        Ok(_) => counters.datagrams += 1,
-        Err(_) => counters.unsent += 1,
+/// Returns a socket that sends to a collector.
+fn connect(source: Option<IpAddr>, collector: SocketAddr) -> Result<UdpSocket, SteerError> {
+    let unspecified: IpAddr = if collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let source_address = source.unwrap_or(unspecified);
+    let sending = format!("send from {source_address}, which must be an address of this host");
+    let socket = UdpSocket::bind((source_address, 0)).map_err(SteerError::io(sending))?;
+    let named = format!("send to the collector at {collector}");
+    socket.connect(collector).map_err(SteerError::io(named))?;
+    Ok(socket)
+}
+
+/// Sends a datagram to each collector and counts it. An unreachable collector is not an error, because it may start later.
+fn send(sockets: &[UdpSocket], counters: &mut AgentCounters, datagram: &[u8]) {
+    for socket in sockets {
+        match socket.send(datagram) {
+            Ok(_) => counters.datagrams += 1,
+            Err(_) => counters.unsent += 1,
+        }
     }
 }

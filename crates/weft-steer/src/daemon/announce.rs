@@ -3,6 +3,7 @@
 //! Any thread sends requests by a [`Handle`]; the daemon answers them in its loop.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 
@@ -14,8 +15,6 @@ use weft_route::{
     RingOrder, Start,
 };
 use weft_units::{BitRate, Duration, Instant, Seed};
-
-use crate::SteerError;
 
 /// A job and its table of ports.
 #[derive(Clone, Debug)]
@@ -87,13 +86,16 @@ pub struct PlannedJob {
 #[non_exhaustive]
 pub enum RequestError {
     /// This controller does not hold the lease.
-    #[error("this controller does not steer: {}", match other {
-        Some(other) => format!("{other} does, ask that one"),
-        None => "it has no lease yet, ask again".into(),
+    #[error("this controller does not steer: {}", match (other, url) {
+        (Some(other), Some(url)) => format!("{other} does, ask that one at {url}"),
+        (Some(other), None) => format!("{other} does, ask that one"),
+        (None, _) => "it has no lease yet, ask again".into(),
     })]
     Watches {
         /// The holder of the lease, if there is one.
         other: Option<String>,
+        /// The URL of that controller's page, if it is known.
+        url: Option<String>,
     },
     /// The job cannot be planned or does not exist.
     #[error(transparent)]
@@ -222,19 +224,15 @@ impl RequestQueue {
         Handle { requests: self.requests.clone() }
     }
 
-    /// Answers pending requests, of which at most one plans a job. `steers` is `Err` with the lease's holder if this
-    /// controller does not steer; `save` saves the jobs before the requester gets its answer.
-    ///
-    /// # Errors
-    /// Returns the error of `save`.
+    /// Answers pending requests, of which at most one plans a job. `steers` is the refusal if this controller does not
+    /// steer. Returns the answers that requesters get when the jobs are kept.
     pub(super) fn answer(
         &self,
         controller: &mut Controller,
-        steers: Result<(), Option<String>>,
+        steers: &Result<(), RequestError>,
         now: Instant,
-        save: impl Fn(&Controller) -> Result<(), SteerError>,
-    ) -> Result<(), SteerError> {
-        let steers = steers.map_err(|other| RequestError::Watches { other });
+    ) -> Vec<Answer> {
+        let mut answers = Vec::new();
         for request in self.pending.try_iter() {
             let steers = steers.clone();
             // A requester that has gone gets no answer; its job counts until its lease expires, or until it is not
@@ -242,24 +240,86 @@ impl RequestQueue {
             match request {
                 Request::Announce(announcement, to) => {
                     let planned = steers.and_then(|()| plan(controller, announcement, now));
-                    return reply(planned, &to, controller, &save);
+                    answers.push(Answer::new(planned, to));
+                    break;
                 }
                 Request::Withdraw(job, to) => {
                     let withdrawn = steers.and_then(|()| Ok(controller.withdraw(&job, now)?));
-                    reply(withdrawn, &to, controller, &save)?;
+                    answers.push(Answer::new(withdrawn, to));
                 }
                 Request::Ports(request, to) => {
-                    drop(to.send(steers.and_then(|()| ports_of(controller, &request, now))));
+                    match steers.and_then(|()| ports_of(controller, &request, now)) {
+                        // The sender has them, so they are kept.
+                        Ok(known @ SenderPorts { ports: None, .. }) => drop(to.send(Ok(known))),
+                        ports => answers.push(Answer::of_earlier(ports, to)),
+                    }
                 }
                 Request::Order(hosts, to) => {
                     drop(to.send(steers.map(|()| controller.fabric().ring_order(&hosts))));
                 }
                 Request::Probes(report, peer, to) => {
-                    drop(to.send(count_probes(controller, &report, peer, now)));
+                    // The leader acts on them, and a controller that does not know it shows the alarms.
+                    let is_led = matches!(&steers, Err(RequestError::Watches { url: Some(_), .. }));
+                    let may_count = if is_led { steers } else { Ok(()) };
+                    let counted =
+                        may_count.and_then(|()| count_probes(controller, &report, peer, now));
+                    drop(to.send(counted));
                 }
             }
         }
-        Ok(())
+        answers
+    }
+}
+
+/// The answer to a request, which waits until the decision is kept.
+pub(super) struct Answer {
+    send: Box<dyn FnOnce(Result<(), RequestError>) + Send>,
+    is_refusal: bool,
+    is_decision: bool,
+}
+
+impl Answer {
+    fn new<T: Send + 'static>(
+        answer: Result<T, RequestError>,
+        to: SyncSender<Result<T, RequestError>>,
+    ) -> Self {
+        let (is_refusal, is_decision) = (answer.is_err(), answer.is_ok());
+        // A requester that has gone hears nothing.
+        let send = move |kept: Result<(), RequestError>| drop(to.send(kept.and(answer)));
+        Self { send: Box::new(send), is_refusal, is_decision }
+    }
+
+    /// Returns the answer to a request for what was decided before, which may not be kept yet.
+    fn of_earlier<T: Send + 'static>(
+        answer: Result<T, RequestError>,
+        to: SyncSender<Result<T, RequestError>>,
+    ) -> Self {
+        Self { is_decision: false, ..Self::new(answer, to) }
+    }
+
+    /// Returns `true` if nothing has to be kept before it is sent.
+    pub(super) const fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// Returns `true` if it is the answer to a request by which something was decided.
+    pub(super) const fn is_decision(&self) -> bool {
+        self.is_decision
+    }
+
+    pub(super) fn send(self) {
+        (self.send)(Ok(()));
+    }
+
+    /// Sends a refusal in its place, because the decision is not kept.
+    pub(super) fn refuse(self, error: RequestError) {
+        (self.send)(Err(error));
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Answer").field("is_refusal", &self.is_refusal).finish_non_exhaustive()
     }
 }
 
@@ -298,19 +358,6 @@ fn count_probes(
     }
     controller.handle_probes(report, now)?;
     Ok(report.paths.len())
-}
-
-fn reply<T>(
-    answer: Result<T, RequestError>,
-    to: &SyncSender<Result<T, RequestError>>,
-    controller: &Controller,
-    save: impl FnOnce(&Controller) -> Result<(), SteerError>,
-) -> Result<(), SteerError> {
-    if answer.is_ok() {
-        save(controller)?;
-    }
-    let _ = to.send(answer);
-    Ok(())
 }
 
 fn plan(

@@ -6,18 +6,22 @@
 //! | the sFlow socket and its datagrams | `intake.rs` |
 //! | counters of gNMI servers | `counts.rs` |
 //! | a router's threads: reads and changes, the lease | `worker.rs` |
+//! | the whole fabric, read again | `fabric.rs` |
 //! | the lease over all routers | `leases.rs` |
 //! | jobs announced, and probes reported, from outside | `announce.rs` |
-//! | saved state | `memory.rs` |
+//! | decisions kept, in files or in etcd | `store/` |
+//! | several controllers: one leads | `office.rs` |
 //! | the view for pages and metrics | `view.rs` |
 //!
 //! The clock starts at wall-clock time and runs evenly from then on, so that saved times stay valid after a restart.
 
 mod announce;
 mod counts;
+mod fabric;
 mod intake;
 mod leases;
-mod memory;
+mod office;
+mod store;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -29,19 +33,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weft_route::{Action, Controller, Event, EventKind, Fabric, Installed};
+use weft_events::{LeaseGained, LeaseLost};
+use weft_route::{Action, Controller, Event, EventKind, Fabric, Installed, RecordKey};
 use weft_units::{Duration, Instant};
 
-use self::announce::RequestQueue;
 pub use self::announce::{
     Announcement, Handle, PlannedJob, PortsRequest, RequestError, SenderPort, SenderPorts,
 };
+use self::announce::{Answer, RequestQueue};
+use self::fabric::FabricRead;
 use self::leases::Leases;
+use self::office::Office;
+pub use self::office::Role;
+pub use self::store::Leader;
+use self::store::{EventCounts, Files, Shared, Store};
 pub use self::view::{
-    BurstsView, JobView, LinkView, MoveView, NodeView, ProbeAlarmView, ProbesView, RefusedView,
-    View,
+    BarredView, BurstsView, JobView, LinkView, MoveView, NodeView, ProbeAlarmView, ProbesView,
+    RefusedView, View,
 };
 use self::worker::{Done, Job, Outcome, Worker};
+use crate::cluster::is_unspecified;
+use crate::tables::SomeTables;
 use crate::{Change, Collector, Inventory, Lease, RouterEntry, SteerConfig, SteerError};
 
 /// A function that returns the routers of a configuration.
@@ -62,6 +74,8 @@ pub struct Daemon {
     reading: BTreeSet<String>,
     /// Routers with a pending read of the counters of their gNMI server.
     counting: BTreeSet<String>,
+    /// The pending read of the whole fabric.
+    fabric_read: Option<FabricRead>,
     outcomes: Receiver<Outcome>,
     /// The sending end of `outcomes`, for new workers.
     sender: Sender<Outcome>,
@@ -69,8 +83,8 @@ pub struct Daemon {
     requests: RequestQueue,
     /// The recent events, the newest last.
     events: VecDeque<Event>,
-    /// Event counts since the start, by kind.
-    event_counts: BTreeMap<EventKind, u64>,
+    /// Event counts since the start, by kind; since that of the first controller if several share a store.
+    event_counts: EventCounts,
     /// By move, the commands that applied it.
     commands: BTreeMap<u64, Vec<String>>,
     /// By router, the error of the last read of its tables, if it failed.
@@ -80,11 +94,34 @@ pub struct Daemon {
     next_count: Instant,
     next_view: Instant,
     view: Arc<Mutex<View>>,
+    /// The store of the controller's decisions.
+    store: Box<dyn Store>,
+    /// The numbers of the last save, and of the last one that is kept.
+    saved: u64,
+    kept: u64,
+    /// Orders for routers, and answers to requests, with the number of the save that must be kept before. An order is carried
+    /// out in the epoch of the lease in which it was decided only.
+    held: VecDeque<(u64, u64, Action)>,
+    waiting: VecDeque<(u64, Answer)>,
+    office: Office,
+    /// `true` if it held the lease in the last turn.
+    steered: bool,
+    /// The leader, if another controller of the store leads.
+    leader: Option<Leader>,
+    /// The reason for which the store cannot be used.
+    store_fault: Option<String>,
+    /// The store's records that cannot be read, by key, with the reason.
+    unreadable: BTreeMap<String, String>,
+    /// The records that cannot be used beside the others, with the reason.
+    unused: BTreeMap<RecordKey, String>,
     /// `true` if the state has to be saved.
     changed: bool,
-    /// Number of jobs, of begun jobs, and of plans of their ports, at the last save.
-    jobs_written: (usize, usize, u64),
+    /// The jobs as last saved, by which changes without an event are found.
+    jobs_saved: JobsSaved,
 }
+
+/// Number of jobs, of begun jobs and of plans of their ports, and the sum of the starts of bursts.
+type JobsSaved = (usize, usize, u64, u64);
 
 /// A clock in nanoseconds since 1970 that runs evenly.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +152,8 @@ const MAX_EVENTS: usize = 500;
 const VIEW_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Daemon {
-    /// Reads all tables, restores the saved state, and listens. Nothing is steered before the lease is acquired, in the
+    /// Reads all tables, restores the saved state, and listens. A router that does not answer is left alone until it does; one
+    /// must answer. Nothing is steered before the lease is acquired, in the
     /// first turns. `read_inventory` returns the routers, now and whenever one has other ports than before:
     /// [`SteerConfig::inventory`], or a function that also reads them elsewhere.
     ///
@@ -124,14 +162,22 @@ impl Daemon {
     /// fabric, or `Io` if it cannot listen or start a thread.
     pub fn open(config: SteerConfig, read_inventory: ReadInventory) -> Result<Self, SteerError> {
         let inventory = read_inventory(&config)?;
-        let fabric = Fabric::new(inventory.read_tables()?)?;
+        let checked = config.cluster.as_ref().map_or(Ok(()), |it| it.check_inventory(&inventory));
+        checked.map_err(|error| SteerError::Inventory(Box::new(error)))?;
+        let SomeTables { installed, silent } = inventory.read_some_tables(&Installed::default())?;
+        let fabric = Fabric::new(installed)?;
         let socket = intake::open(config.listen(), config.interface.as_deref())?;
         intake::warn_if_unreachable(&config, &inventory);
         let clock = Clock::start();
         let now = clock.now();
-        let controller = memory::restore(&config, fabric);
+        let (store, mut controller) = Files::open(&config, fabric);
+        controller.expect_tables(silent.keys().cloned().collect());
         let holder = format!("{}/{}/{}", host_name(), std::process::id(), now.as_nanos());
         let lease = Lease::new(holder, std::time::Duration::from_nanos(config.lease.as_nanos()));
+        let (lease, office) = match &config.cluster {
+            Some(_) => (lease.in_terms(), Office::StandsBy),
+            None => (lease, Office::Alone),
+        };
         let (sender, outcomes) = channel();
         let workers = start_workers(&inventory.routers, &lease, &sender)?;
         let names = inventory.routers.iter().map(|router| router.name.clone());
@@ -150,18 +196,52 @@ impl Daemon {
             workers,
             reading: BTreeSet::new(),
             counting: BTreeSet::new(),
+            fabric_read: None,
             outcomes,
             sender,
             requests: RequestQueue::open(),
             events: VecDeque::new(),
             event_counts: BTreeMap::new(),
             commands: BTreeMap::new(),
-            read_errors: BTreeMap::new(),
+            read_errors: silent.into_iter().map(|(name, error)| (name, unread(&error))).collect(),
             clock,
             view: Arc::default(),
+            store: Box::new(store),
+            saved: 0,
+            kept: 0,
+            held: VecDeque::new(),
+            waiting: VecDeque::new(),
+            office,
+            steered: false,
+            leader: None,
+            store_fault: None,
+            unreadable: BTreeMap::new(),
+            unused: BTreeMap::new(),
             changed: true,
-            jobs_written: (0, 0, 0),
+            jobs_saved: JobsSaved::default(),
         })
+    }
+
+    /// Joins the controllers that share a store, if the configuration has one. `url` is that of this controller's page, for
+    /// clients that other controllers send here, unless the configuration has another.
+    ///
+    /// # Errors
+    /// Returns `Etcd` if a certificate cannot be used, `NoUrl` if the URL is that of no host, or `Io` if no thread can be started.
+    pub fn join(&mut self, url: &str) -> Result<(), SteerError> {
+        let Some(cluster) = &self.config.cluster else { return Ok(()) };
+        let url = cluster.url.as_deref().unwrap_or(url);
+        if is_unspecified(url) {
+            return Err(SteerError::NoUrl(url.to_owned()));
+        }
+        if url.contains("//127.") || url.contains("//[::1]:") {
+            tracing::warn!(
+                url,
+                "clients of other hosts cannot be sent here: set `url` of [cluster]"
+            );
+        }
+        let me = Leader { holder: self.leases.holder().to_owned(), url: url.to_owned() };
+        self.store = Box::new(Shared::open(cluster, me)?);
+        Ok(())
     }
 
     /// Returns the address on which it listens.
@@ -197,11 +277,13 @@ impl Daemon {
         self.commands.get(&id).map(Vec::as_slice)
     }
 
-    /// Runs until `stop` returns `true`; then saves the state and releases the lease. Moves stay.
+    /// Runs until `stop`, which is called after each turn, returns `true`; then saves the state and releases the lease.
+    /// Moves stay.
     ///
     /// # Errors
     /// Returns `Io` if the socket fails or the state cannot be written.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
+        self.turn()?;
         while !stop() {
             self.turn()?;
         }
@@ -214,7 +296,7 @@ impl Daemon {
     /// Returns `Io` if the state cannot be written.
     pub fn close(&mut self) -> Result<(), SteerError> {
         let releasing = self.workers.values().filter(|it| it.order(Job::Release)).count();
-        memory::write(&self.config, &self.controller)?;
+        self.store.save(&self.controller, &self.event_counts)?;
         let deadline = self.clock.now() + SHUTDOWN_TIMEOUT;
         let mut released = 0;
         while released < releasing {
@@ -226,6 +308,8 @@ impl Daemon {
                 Err(_) => break,
             }
         }
+        // The next leader is elected at once, and finds the routers' leases free.
+        self.store.close();
         Ok(())
     }
 
@@ -240,76 +324,121 @@ impl Daemon {
             self.on_outcome(outcome);
         }
         let now = self.clock.now();
+        self.poll_store(now);
+        self.poll_fabric(now);
         if now >= self.next_read {
             self.next_read = now + self.config.read_every;
             // A router with a pending read gets no second one, because other work would wait behind it.
             for (name, worker) in &self.workers {
                 if self.reading.insert(name.clone()) {
-                    worker.order(Job::Read);
+                    worker.order(Job::Read { requested_at: now });
                 }
             }
         }
         self.order_counts(now);
-        for router in self.leases.due(now) {
-            self.order(&router, Job::Renew { requested_at: now });
+        if self.office.role() != Role::StandsBy {
+            for router in self.leases.due(now) {
+                let term = self.leases.term();
+                self.order(&router, Job::Renew { requested_at: now, term });
+            }
         }
-        let epoch = self.leases.epoch(now);
+        let epoch = self.leases.set_epoch(self.epoch(now), now);
+        self.log_lease(epoch.is_some());
         self.controller.set_lease(epoch, now);
         self.controller.handle_timeout(now);
-        let steers = epoch.map(drop).ok_or_else(|| self.leases.other.clone());
-        let save_jobs = |controller: &Controller| memory::write_jobs(&self.config, controller);
-        self.requests.answer(&mut self.controller, steers, now, save_jobs)?;
-        self.carry_out_actions();
+        let steers = epoch.map(drop).ok_or_else(|| self.watches());
+        let answers = self.requests.answer(&mut self.controller, &steers, now);
+        self.keep(epoch, answers)?;
+        self.carry_out(now);
         if now >= self.next_view {
             self.next_view = now + VIEW_INTERVAL;
             let view = View::of(self, now);
             *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
         }
-        if std::mem::take(&mut self.changed) {
-            memory::write(&self.config, &self.controller)?;
+        Ok(())
+    }
+
+    /// Saves what has changed. Orders for routers and answers to requests wait until it is kept.
+    ///
+    /// # Errors
+    /// Returns `Io` if the state cannot be written.
+    fn keep(&mut self, epoch: Option<u64>, answers: Vec<Answer>) -> Result<(), SteerError> {
+        let mut actions = Vec::new();
+        while let Some(action) = self.controller.poll_action() {
+            match action {
+                Action::Read { router } => {
+                    let requested_at = self.clock.now();
+                    self.order(&router, Job::Read { requested_at });
+                }
+                // Without the lease there are none. With the next one the controller repeats those that are not answered.
+                Action::Apply { .. } | Action::Withdraw { .. } => {
+                    actions.extend(epoch.map(|epoch| (epoch, action)));
+                }
+            }
         }
-        // The jobs are saved when a job begins, is discarded or is planned again.
-        let jobs = self.controller.jobs();
-        let plans = jobs.values().map(|job| job.version).sum();
-        let jobs = (jobs.len(), jobs.values().filter(|job| job.begun).count(), plans);
-        if jobs != std::mem::replace(&mut self.jobs_written, jobs) {
-            memory::write_jobs(&self.config, &self.controller)?;
+        while let Some(event) = self.controller.poll_event() {
+            self.record(event);
+        }
+        let jobs = self.controller.jobs().values();
+        let sums = jobs.fold(JobsSaved::default(), |(count, begun, plans, starts), job| {
+            let start = job.bursts.map_or(0, |it| it.start.as_nanos());
+            let plans = plans.wrapping_add(job.version);
+            (count + 1, begun + usize::from(job.begun), plans, starts.wrapping_add(start))
+        });
+        self.changed |= sums != std::mem::replace(&mut self.jobs_saved, sums);
+        self.changed |= !actions.is_empty() || answers.iter().any(Answer::is_decision);
+        if std::mem::take(&mut self.changed) {
+            self.saved = self.store.save(&self.controller, &self.event_counts)?;
+        }
+        self.held.extend(actions.into_iter().map(|(epoch, action)| (self.saved, epoch, action)));
+        for answer in answers {
+            match answer.is_refusal() {
+                true => answer.send(),
+                false => self.waiting.push_back((self.saved, answer)),
+            }
         }
         Ok(())
     }
 
     fn on_outcome(&mut self, Outcome { router, result }: Outcome) {
         let now = self.clock.now();
-        if matches!(result, Done::Read(_)) {
+        if matches!(result, Done::Read { .. }) {
             self.reading.remove(&router);
         }
         match result {
             Done::Released => {}
-            Done::Renewed { requested_at, result: Ok(()) } => {
-                self.leases.granted(&router, requested_at)
+            // It is of an earlier term, or of one that is over.
+            Done::Renewed { term, .. } if term != self.leases.term() => {}
+            Done::Renewed { requested_at, result: Ok(()), .. } => {
+                self.leases.granted(&router, requested_at);
+                self.on_granted(&router, now);
             }
             Done::Renewed { result: Err(error), .. } => {
                 for name in self.leases.refused(&router, &error, now) {
                     self.order(&name, Job::Release);
                 }
             }
-            Done::Changed { id, commands, result } => {
-                self.changed = true;
-                self.commands.insert(id, commands);
-                self.controller.handle_answer(id, result, now);
+            Done::Changed { epoch, id, commands, result } => {
+                self.outdate_fabric_read();
+                // The order of an earlier epoch is another one, whatever its number is.
+                if self.epoch(now) == Some(epoch) {
+                    self.changed = true;
+                    self.commands.insert(id, commands);
+                    self.controller.handle_answer(id, result, now);
+                }
             }
             Done::Counted(result) => self.on_counted(&router, result, now),
             // It left the inventory while it was read.
-            Done::Read(_) if !self.workers.contains_key(&router) => {}
-            Done::Read(Ok(read)) => {
+            Done::Read { .. } if !self.workers.contains_key(&router) => {}
+            Done::Read { requested_at, result: Ok(read) } => {
                 self.read_errors.remove(&router);
-                if self.controller.handle_tables(read, now).is_err() {
-                    self.read_fabric(now);
+                match self.controller.handle_tables(read, now) {
+                    Ok(()) => self.on_tables(&router, requested_at),
+                    Err(_) => self.read_fabric(),
                 }
             }
-            Done::Read(Err(error)) => {
-                let text =
-                    format!("its tables cannot be read: {error}; the last known tables are kept");
+            Done::Read { result: Err(error), .. } => {
+                let text = unread(&error);
                 if self.read_errors.insert(router.clone(), text.clone()).is_none() {
                     self.record(Event {
                         at: now.as_nanos(),
@@ -324,68 +453,41 @@ impl Daemon {
         }
     }
 
-    /// Reads the whole fabric again because a router has other ports than before. If the result is no fabric, the last
-    /// one stays.
-    fn read_fabric(&mut self, now: Instant) {
-        let inventory = (self.read_inventory)(&self.config);
-        let read = inventory.and_then(|inventory| {
-            let installed: Installed = inventory.read_tables()?;
-            let fabric = Fabric::new(installed)?;
-            let is_known = |router: &&RouterEntry| self.inventory.routers.contains(router);
-            let new: Vec<_> =
-                inventory.routers.iter().filter(|it| !is_known(it)).cloned().collect();
-            let started = start_workers(&new, self.leases.lease(), &self.sender)?;
-            Ok((inventory, fabric, started))
-        });
-        match read {
-            Ok((inventory, fabric, started)) => {
-                self.collector.set_inventory(&inventory);
-                self.set_inventory(inventory, started, now);
-                self.controller.handle_fabric(fabric, now);
-            }
-            Err(error) => tracing::warn!(%error, "the fabric cannot be read; the last one is kept"),
+    /// Gives the orders and answers that are kept.
+    fn carry_out(&mut self, now: Instant) {
+        while let Some((_, answer)) = self.waiting.pop_front_if(|it| it.0 <= self.kept) {
+            answer.send();
         }
-    }
-
-    /// Replaces the inventory, given the workers of routers that are new or have changed. Those of routers that have left
-    /// it end after their orders.
-    fn set_inventory(
-        &mut self,
-        inventory: Inventory,
-        started: BTreeMap<String, Worker>,
-        now: Instant,
-    ) {
-        let names: BTreeSet<&str> = inventory.routers.iter().map(|it| it.name.as_str()).collect();
-        for (name, worker) in self.workers.extract_if(.., |name, _| !names.contains(name.as_str()))
-        {
-            worker.order(Job::Release);
-            self.reading.remove(&name);
-            self.read_errors.remove(&name);
-        }
-        self.workers.extend(started);
-        self.leases.set_routers(names.into_iter().map(String::from), now);
-        self.inventory = inventory;
-    }
-
-    /// Carries out the engine's actions and records its events.
-    fn carry_out_actions(&mut self) {
-        while let Some(action) = self.controller.poll_action() {
-            self.changed = true;
-            let dry = self.config.dry_run;
+        let dry = self.config.dry_run;
+        while let Some((_, epoch, action)) = self.held.pop_front_if(|it| it.0 <= self.kept) {
             match action {
-                Action::Read { router } => self.order(&router, Job::Read),
+                Action::Read { router } => self.order(&router, Job::Read { requested_at: now }),
                 Action::Apply { id, router, prefix, members, .. } => {
                     let change = Change { destination: prefix.first(), members: Some(members) };
-                    self.order(&router, Job::Change { id, change, dry });
+                    self.order(&router, Job::Change { epoch, id, change, dry });
                 }
                 Action::Withdraw { id, router, prefix, .. } => {
                     let change = Change::back(prefix.first());
-                    self.order(&router, Job::Change { id, change, dry });
+                    self.order(&router, Job::Change { epoch, id, change, dry });
                 }
             }
         }
-        while let Some(event) = self.controller.poll_event() {
-            self.record(event);
+    }
+
+    /// Logs that this controller steers, or steers no more, since the last turn.
+    fn log_lease(&mut self, steers: bool) {
+        if std::mem::replace(&mut self.steered, steers) == steers {
+            return;
+        }
+        let (lease, holder) = ("routers", self.leases.holder().to_owned());
+        if steers {
+            LeaseGained { lease, holder }.emit();
+        } else {
+            let reason = match self.watches() {
+                RequestError::Watches { other: Some(other), .. } => format!("{other} has it"),
+                _ => String::new(),
+            };
+            LeaseLost { lease, holder, reason }.emit();
         }
     }
 
@@ -407,6 +509,11 @@ impl Daemon {
             self.events.pop_front();
         }
     }
+}
+
+/// Returns what is recorded of a router whose tables cannot be read.
+fn unread(error: &SteerError) -> String {
+    format!("its tables cannot be read: {error}; the last known tables are kept")
 }
 
 /// Starts the threads of routers and returns them by name.

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weft_guard::Refused;
 use weft_route::{
-    Bursts, End, Event, EventKind, Fabric, Job, LinkFault, LinkId, Move, ProbeAlarm, ProbeCounters,
-    Stage,
+    Barred, Bursts, End, Event, EventKind, Fabric, Job, LinkFault, LinkId, Move, ProbeAlarm,
+    ProbeCounters, RecordKey, Stage,
 };
 use weft_units::Instant;
 
-use super::Daemon;
+use super::{Daemon, Leader, RequestError, Role};
 use crate::{CollectorCounters, MarksSource};
 
 /// The state of a controller and its fabric at one time.
@@ -25,6 +25,18 @@ pub struct View {
     pub steers: bool,
     /// The other holder of the lease, if there is one.
     pub other: Option<String>,
+    /// Its role among the controllers that share a store.
+    #[serde(default)]
+    pub role: Role,
+    /// The leader of these, if another one leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<Leader>,
+    /// The reason for which the store cannot be used, if it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_fault: Option<String>,
+    /// The records of the store that cannot be read or used, by key, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unreadable_records: BTreeMap<String, String>,
     /// `true` if it only reports moves.
     pub dry_run: bool,
     /// Routers and hosts.
@@ -33,6 +45,9 @@ pub struct View {
     pub links: Vec<LinkView>,
     /// Moves that are installed or being applied or undone.
     pub moves: Vec<MoveView>,
+    /// Moves that were undone or refused and are not tried again for a while.
+    #[serde(default)]
+    pub barred: Vec<BarredView>,
     /// Jobs that were announced, in order of their names.
     pub jobs: Vec<JobView>,
     /// The recent events, the newest first.
@@ -162,6 +177,19 @@ pub struct MoveView {
     pub commands: Vec<String>,
 }
 
+/// A move that is not to be tried again for a while.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BarredView {
+    /// The router.
+    pub router: String,
+    /// The destination.
+    pub destination: String,
+    /// The ports of the next hops.
+    pub to: Vec<String>,
+    /// The end of that time, in nanoseconds since 1970.
+    pub until: u64,
+}
+
 /// An announced job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobView {
@@ -212,12 +240,20 @@ impl View {
         Self {
             at: now.as_nanos(),
             holder: daemon.leases.holder().to_owned(),
-            steers: daemon.leases.epoch(now).is_some(),
-            other: daemon.leases.other.clone(),
+            steers: daemon.epoch(now).is_some(),
+            other: match daemon.watches() {
+                RequestError::Watches { other, .. } => other,
+                _ => None,
+            },
+            role: daemon.office.role(),
+            leader: daemon.leader.clone(),
+            store_fault: daemon.store_fault.clone(),
+            unreadable_records: unreadable_records(daemon),
             dry_run: daemon.config.dry_run,
             nodes: nodes(fabric),
             links: fabric.link_ids().filter_map(&mut link_view).collect(),
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
+            barred: controller.barred().iter().map(BarredView::from).collect(),
             jobs: controller.jobs().iter().map(|it| job(it, now)).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
             event_counts: daemon
@@ -230,6 +266,17 @@ impl View {
             refused: daemon.collector.refused().map(RefusedView::from).collect(),
             probes: ProbesView { hosts, paths, counters: controller.probes().counters() },
             unread: daemon.read_errors.clone(),
+        }
+    }
+}
+
+impl From<&Barred> for BarredView {
+    fn from(it: &Barred) -> Self {
+        Self {
+            router: it.router.clone(),
+            destination: it.prefix.first().to_string(),
+            to: it.members.iter().map(|member| member.port.clone()).collect(),
+            until: it.until,
         }
     }
 }
@@ -339,6 +386,16 @@ fn view(
 }
 
 /// Returns the nodes with tiers: 0 for hosts, and for routers their distance from a host.
+/// Returns the records that cannot be read, and those that cannot be used and were not replaced since.
+fn unreadable_records(daemon: &Daemon) -> BTreeMap<String, String> {
+    let jobs = daemon.controller.jobs();
+    let is_replaced =
+        |key: &RecordKey| matches!(key, RecordKey::Job(name) if jobs.contains_key(name));
+    let unused = daemon.unused.iter().filter(|(key, _)| !is_replaced(key));
+    let unused = unused.map(|(key, reason)| (key.to_string(), reason.clone()));
+    daemon.unreadable.clone().into_iter().chain(unused).collect()
+}
+
 fn nodes(fabric: &Fabric) -> Vec<NodeView> {
     let mut tiers: BTreeMap<u32, u32> = BTreeMap::new();
     let links: Vec<(End, End)> =

@@ -14,16 +14,16 @@ use crate::{Change, Lease, Method, Refusal, RouterEntry, SteerError};
 /// A request to a router's threads.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Read its tables.
-    Read,
+    /// Read its tables; the time of the request.
+    Read { requested_at: Instant },
     /// Read the counters of its gNMI server.
     Count,
-    /// Acquire or renew the lease; the time of the request.
-    Renew { requested_at: Instant },
+    /// Acquire or renew the lease; the time of the request, and the term in which it is made.
+    Renew { requested_at: Instant, term: Option<u64> },
     /// Release the lease after all changes that were ordered.
     Release,
-    /// Make the change of this move. With `dry`, only report the commands.
-    Change { id: u64, change: Change, dry: bool },
+    /// Make the change of this move, in this epoch of the lease only. With `dry`, only report the commands.
+    Change { epoch: u64, id: u64, change: Change, dry: bool },
 }
 
 /// The outcome of a request.
@@ -37,11 +37,11 @@ pub(super) struct Outcome {
 /// The result of a request, by its kind.
 #[derive(Debug)]
 pub(super) enum Done {
-    Read(Result<Router, SteerError>),
+    Read { requested_at: Instant, result: Result<Router, SteerError> },
     Counted(Result<Vec<PortCounters>, SteerError>),
-    Renewed { requested_at: Instant, result: Result<(), SteerError> },
+    Renewed { requested_at: Instant, term: Option<u64>, result: Result<(), SteerError> },
     Released,
-    Changed { id: u64, commands: Vec<String>, result: Result<(), SteerError> },
+    Changed { epoch: u64, id: u64, commands: Vec<String>, result: Result<(), SteerError> },
 }
 
 /// Maximum time until a router's kernel shows a change: BGP has to compute.
@@ -94,13 +94,23 @@ fn run_lease(
     queue: &Receiver<Job>,
     outcomes: &Sender<Outcome>,
 ) {
+    // The term in which a gNMI server was told its master.
+    let mut claimed = None;
     while let Ok(mut job) = queue.recv() {
         // A later request replaces a renewal: a slow router does not get repeated renewals.
         while let (Job::Renew { .. }, Ok(next)) = (&job, queue.try_recv()) {
             job = next;
         }
-        let result = if let Job::Renew { requested_at } = job {
-            Done::Renewed { requested_at, result: lease.renew(router) }
+        let result = if let Job::Renew { requested_at, term } = job {
+            let lease = lease.in_epoch(term);
+            let result = match &router.apply {
+                Method::Gnmi(settings) if term.is_some() && term != claimed => lease
+                    .granted(router)
+                    .and_then(|grant| gnmi::claim(router, settings, grant))
+                    .inspect(|()| claimed = term),
+                _ => lease.renew(router),
+            };
+            Done::Renewed { requested_at, term, result }
         } else {
             // A lease that cannot be released expires.
             let _ = lease.release(router);
@@ -122,15 +132,16 @@ fn run_jobs(
 ) {
     for job in jobs {
         let result = match job {
-            Job::Read => Done::Read(router.read()),
+            Job::Read { requested_at } => Done::Read { requested_at, result: router.read() },
             Job::Count => match &router.apply {
                 Method::Gnmi(settings) => Done::Counted(gnmi::count(router, settings)),
                 Method::Kernel | Method::Frr { .. } => continue,
             },
-            Job::Change { id, change, dry } => {
+            Job::Change { epoch, id, change, dry } => {
                 let mut commands = vec![];
-                let result = apply(router, lease, &change, dry, &mut commands);
-                Done::Changed { id, commands, result }
+                let lease = lease.in_epoch(Some(epoch));
+                let result = apply(router, &lease, &change, dry, &mut commands);
+                Done::Changed { epoch, id, commands, result }
             }
             // A change renews the lease, so the lease is released after earlier changes.
             Job::Renew { .. } | Job::Release => {
@@ -172,6 +183,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Plan;
+
+    #[test]
+    fn a_change_that_waited_until_the_lease_was_lost_is_not_made() {
+        let reach = ["sh", "-c", "exit 9"].map(String::from).to_vec();
+        let (agent, apply) = ([127, 0, 0, 1].into(), Method::Kernel);
+        let (sources, ports) = (vec![], vec![]);
+        let router = RouterEntry { name: "l0".into(), reach, agent, sources, apply, ports };
+        let lease = Lease::new("a/1/2", Duration::from_secs(15));
+        lease.set_epoch(Some(8));
+        let plan = Plan::of_commands("l0", vec!["touch no".into()]);
+        let carry_out = |epoch| router.carry_out(&plan, &lease.in_epoch(Some(epoch)));
+        assert!(matches!(carry_out(7), Err(SteerError::Outdated)));
+        assert!(matches!(carry_out(8), Err(SteerError::Command { .. })), "the router is asked");
+    }
 
     /// The router answers scripts of the lease at once, and any other script when the test writes to a pipe.
     #[test]
@@ -193,7 +219,8 @@ mod tests {
         let lease = Lease::new("a/1/2", Duration::from_secs(15));
         let worker = Worker::start(router, lease, sender).unwrap();
         let requested_at = Instant::from_nanos(7);
-        assert!(worker.order(Job::Read) && worker.order(Job::Renew { requested_at }));
+        let read = Job::Read { requested_at };
+        assert!(worker.order(read) && worker.order(Job::Renew { requested_at, term: None }));
         let first = outcomes.recv_timeout(Duration::from_secs(20)).map(|it| it.result);
         // The thread that reads tables ends now; its result does not matter.
         drop(File::options().read(true).write(true).open(&pipe).unwrap());

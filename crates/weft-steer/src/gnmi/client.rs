@@ -27,6 +27,7 @@ use super::proto::gnmi::{
 use super::proto::gnmi_ext::{Extension, MasterArbitration, Uint128, extension};
 use super::tree::{Tree, TreeBuilder};
 use super::{Edit, GnmiError, GnmiSettings};
+use crate::lease::Grant;
 
 /// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -174,7 +175,7 @@ impl<'a> Client<'a> {
     pub(super) async fn set(
         &mut self,
         edits: &[Edit],
-        election: Option<u64>,
+        election: Option<Grant>,
     ) -> Result<(), GnmiError> {
         let mut request = SetRequest::default();
         for edit in edits {
@@ -191,8 +192,8 @@ impl<'a> Client<'a> {
         request.extension.extend(election.map(arbitration));
         let answer = self.server.set(self.request(request)).await;
         answer.map(drop).map_err(|status| {
-            let what = edits.first().map(ToString::to_string).unwrap_or_default();
-            self.refused(&what, &status)
+            let what = edits.first().map(ToString::to_string);
+            self.refused(what.as_deref().unwrap_or("become master"), &status)
         })
     }
 
@@ -236,9 +237,10 @@ fn without_target(path: &Path) -> Path {
     Path { target: String::new(), ..path.clone() }
 }
 
-/// Returns the extension of a request of the master with this election id (gNMI master arbitration).
-fn arbitration(election: u64) -> Extension {
-    let election_id = Some(Uint128 { high: 0, low: election });
+/// Returns the extension of a request of the master with this grant (gNMI master arbitration). A leader of a later term has a
+/// greater election id, whatever the clocks of the hosts that grant leases show.
+fn arbitration(Grant { term, nanos }: Grant) -> Extension {
+    let election_id = Some(Uint128 { high: term, low: nanos });
     let master = MasterArbitration { election_id, ..MasterArbitration::default() };
     Extension { ext: Some(extension::Ext::MasterArbitration(master)) }
 }

@@ -20,6 +20,8 @@ mod proto;
 mod settings;
 mod static_route;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::fmt;
@@ -28,6 +30,7 @@ use weft_route::installed::Router;
 
 use self::proto::gnmi::Path;
 use self::tree::Tree;
+use crate::lease::Grant;
 use crate::{AnswerFault, RouterEntry, SteerError};
 
 pub(crate) use counters::PortCounters;
@@ -104,8 +107,7 @@ pub(crate) fn count(
     Ok(counters::convert(entry, settings, &tree))
 }
 
-/// Makes changes, all or none of them. With arbitration, the router refuses them if another controller's lease is newer than
-/// `lease_nanos`, in nanoseconds since 1970.
+/// Makes changes, all or none of them. With arbitration, the router refuses them if it has seen a greater grant.
 ///
 /// # Errors
 /// Returns `Gnmi` with the path of the first change.
@@ -113,13 +115,30 @@ pub(crate) fn change(
     entry: &RouterEntry,
     settings: &GnmiSettings,
     edits: &[Edit],
-    lease_nanos: u64,
+    grant: Grant,
 ) -> Result<(), SteerError> {
     if edits.is_empty() {
         return Ok(());
     }
-    let election = settings.arbitration.then_some(lease_nanos);
+    let election = settings.arbitration.then_some(grant);
     client::run(settings, async |client| client.set(edits, election).await)
+        .map_err(failed(entry, settings))
+}
+
+/// Becomes the router's master, if it arbitrates: it refuses what controllers with earlier grants still send. This is the empty
+/// Set that a new master has to send (gNMI master arbitration, section 3.2).
+///
+/// # Errors
+/// Returns `Gnmi` if the router has seen a greater grant, or does not answer.
+pub(crate) fn claim(
+    entry: &RouterEntry,
+    settings: &GnmiSettings,
+    grant: Grant,
+) -> Result<(), SteerError> {
+    if !settings.arbitration {
+        return Ok(());
+    }
+    client::run(settings, async |client| client.set(&[], Some(grant)).await)
         .map_err(failed(entry, settings))
 }
 

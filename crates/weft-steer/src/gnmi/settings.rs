@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_route::installed::RouterHash;
 use weft_units::Duration;
 
 /// The settings of a router's gNMI server: `apply.gnmi = { address = "leaf-0:9339" }`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GnmiSettings {
     /// The server's host name or address, and its port: 9339 is gNMI's (IANA), SONiC's is often 8080 or 50051.
@@ -40,14 +41,14 @@ pub struct GnmiSettings {
     /// Maximum time of a request, with its connection.
     #[serde(default = "default_timeout")]
     pub timeout: Duration,
-    /// `true` to send the time of the lease as election id with every change (gNMI master arbitration), so that the router
-    /// itself refuses a controller whose lease has passed to another.
+    /// `true` to send the term and the time of the lease as election id with every change (gNMI master arbitration), so that
+    /// the router itself refuses a controller whose lease has passed to another. `[cluster]` needs it.
     #[serde(default)]
     pub arbitration: bool,
 }
 
 /// The PEM files with which a gNMI server is trusted, and shown who asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GnmiTls {
     /// The certificates of the authorities that the server's certificate must chain to.
@@ -64,7 +65,7 @@ pub struct GnmiTls {
 }
 
 /// The routes that are read from a gNMI server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteSource {
     /// The abstract forwarding tables (OpenConfig AFT): all routes, as the router forwards.
@@ -75,7 +76,7 @@ pub enum RouteSource {
 }
 
 /// The counters of marked packets of a gNMI server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MarkCounters {
     /// `ecn-marked-pkts` of the output queues in `/qos`. OpenConfig's own model lacks the leaf; SONiC's extensions of it and
@@ -119,6 +120,11 @@ pub enum GnmiSettingsError {
     /// The timeout is too short or too long.
     #[error("timeout is {0}; it must be 100ms to 60s")]
     Timeout(Duration),
+    /// Several controllers, and nothing that keeps a former leader from the router.
+    #[error(
+        "set `arbitration = true`: with [cluster], the router itself must refuse a controller whose term is over"
+    )]
+    NoArbitration,
 }
 
 impl GnmiSettings {

@@ -14,7 +14,7 @@ use crate::apply::PROTOCOL;
 use crate::{RouterEntry, SteerError};
 
 /// The assumed rate of a port without a known speed: that of veth pairs in Linux.
-const UNKNOWN_SPEED: BitRate = BitRate::gbps(10).expect("ten is not zero");
+pub(super) const UNKNOWN_SPEED: BitRate = BitRate::gbps(10).expect("ten is not zero");
 
 /// The states of neighbours that do not answer; nexthop objects skip them (`NUD_VALID` in `include/net/neighbour.h`
 /// has all other states).

@@ -6,15 +6,20 @@
 //! | read everything from a router with one script | here, [`RouterEntry::read`] |
 //! | parse iproute2's JSON | `iproute.rs` |
 //! | convert it to the engine's [`Router`] | `convert.rs` |
+//! | routers that do not answer | `silent.rs` |
 
 mod convert;
 mod fault;
 mod iproute;
+mod silent;
+
+use std::thread;
 
 use weft_route::installed::{Installed, Router};
 
 pub use fault::AnswerFault;
 pub(crate) use iproute::{NextHop, RouteEntry};
+pub(crate) use silent::SomeTables;
 
 use crate::apply::frr;
 use crate::gnmi;
@@ -62,15 +67,19 @@ pub(crate) struct Shown {
 }
 
 impl Inventory {
-    /// Reads the installed state of all routers. If one does not answer, the whole call fails, because the tables of a
-    /// part of a fabric predict nothing.
+    /// Reads the installed state of all routers at the same time. If one does not answer, the whole call fails, because
+    /// the tables of a part of a fabric predict nothing.
     ///
     /// # Errors
     /// Returns `Command` or `Io` from the first router that does not answer, `Answer` from one whose answer cannot be
     /// parsed.
     pub fn read_tables(&self) -> Result<Installed, SteerError> {
-        let routers = self.routers.iter().map(RouterEntry::read).collect::<Result<_, _>>()?;
-        Ok(Installed { routers })
+        let routers: Result<_, _> = thread::scope(|scope| {
+            let read = |router| scope.spawn(move || RouterEntry::read(router));
+            let reads: Vec<_> = self.routers.iter().map(read).collect();
+            reads.into_iter().map(|read| read.join().expect("a read does not panic")).collect()
+        });
+        Ok(Installed { routers: routers? })
     }
 }
 

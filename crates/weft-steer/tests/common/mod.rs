@@ -70,7 +70,7 @@ pub fn agents(lab: &Lab, daemon: &Daemon) -> AgentPlan {
     });
     AgentPlan {
         routers: routers.collect(),
-        collector: daemon.listening().unwrap(),
+        collectors: vec![daemon.listening().unwrap()],
         source: None,
         rate: 8,
         flush: Duration::from_millis(20),

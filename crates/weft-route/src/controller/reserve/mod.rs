@@ -233,9 +233,10 @@ impl Controller {
         cables.iter().any(|&cable| self.fabric.to(cable) == self.fabric.from(sample.link))
     }
 
-    /// Ends all reservations, because other jobs take the place of those that had them.
-    pub(super) fn end_reservations(&mut self) {
-        self.reservations = Reservations::default();
+    /// Reserves links for the known bursts of jobs that take the place of others. Their peaks are known after the next
+    /// window.
+    pub(super) fn reserve_known(&mut self) {
+        self.reservations = self.reservations_without(&BTreeMap::new());
     }
 
     /// Finds the bursts of jobs after the window `index`, and reserves links for them.
@@ -247,7 +248,10 @@ impl Controller {
         let end = (index + 1).saturating_mul(self.config.alarm.window.as_nanos());
         for name in self.recorded.clone() {
             let job = self.jobs.get_mut(&name).expect("it was just recorded");
-            let found = job.traffic.find(Instant::from_nanos(end), &self.config.reservations);
+            let (until, rules) = (Instant::from_nanos(end), &self.config.reservations);
+            // A controller that has just taken the job over from another does not know its traffic for long enough.
+            let is_new = |it: &Bursts| !job.traffic.is_known_for(it.period * 3, until, rules);
+            let found = job.traffic.find(until, rules).or_else(|| job.bursts.filter(is_new));
             let before = core::mem::replace(&mut job.bursts, found);
             if let Some(text) = change(before, found) {
                 self.emit(EventKind::Job, Subject::default(), format!("{name} {text}"), now);
