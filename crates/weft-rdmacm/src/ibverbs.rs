@@ -29,7 +29,7 @@ unsafe extern "C" {
         vector: c_int,
     ) -> *mut ibv_cq;
     /// Returns nonzero if a connected queue pair has unsent requests, or completions that wait to be polled.
-    safe fn weft_has_unseen(qp_num: u32) -> c_int;
+    fn weft_has_unseen(context: *mut ibv_context, qp_num: u32) -> c_int;
     pub(crate) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
 }
 
@@ -53,8 +53,12 @@ pub(crate) fn done(result: c_int) -> Outcome<()> {
 }
 
 /// Returns `true` if a queue pair has unsent requests or completions that the program has not polled.
-pub(crate) fn has_unseen(queue_pair: u32) -> bool {
-    weft_has_unseen(queue_pair) != 0
+///
+/// # Safety
+/// `context` is open, or null.
+pub(crate) unsafe fn has_unseen(context: *mut ibv_context, queue_pair: u32) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { weft_has_unseen(context, queue_pair) != 0 }
 }
 
 /// A device that stays open until the process ends.

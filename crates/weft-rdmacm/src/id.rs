@@ -10,7 +10,7 @@ use crate::address::{self, Sockaddr};
 use crate::errno::{Errno, Outcome};
 use crate::event::{Channel, Event, Events};
 use crate::events::Open;
-use crate::ibverbs::{Device, PORT, gid_of};
+use crate::ibverbs::{Device, PORT, gid_of, has_unseen};
 use crate::manager;
 use crate::manager::{AddressPair, Space};
 use crate::message::{CommunicationId, Offer};
@@ -200,6 +200,12 @@ impl Id {
     /// Returns the queue pair number that the other end uses.
     pub(crate) fn queue_pair(&self) -> u32 {
         self.details().own.queue_pair
+    }
+
+    /// Returns `true` if a queue pair of its device has unsent requests or completions that the program has not polled.
+    pub(crate) fn has_unseen(&self, queue_pair: u32) -> bool {
+        // SAFETY: it is null until the identifier is attached to a device, whose context stays open until the process ends.
+        unsafe { has_unseen((*self.public()).verbs, queue_pair) }
     }
 
     /// Returns the address vector to the other end.

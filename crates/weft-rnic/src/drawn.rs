@@ -15,7 +15,8 @@ pub(crate) struct Drawn<T> {
 }
 
 impl<T> Drawn<T> {
-    /// Creates an empty set for at most `limit` objects; `numbers` has more than twice as many numbers.
+    /// Creates an empty set for at most `limit` objects; `numbers` has more numbers than that. The fewer more, the longer
+    /// it takes to draw one that is free.
     pub(crate) const fn new(limit: u32, numbers: Numbers) -> Self {
         Self { numbers, slots: Vec::new(), free: Vec::new(), limit }
     }

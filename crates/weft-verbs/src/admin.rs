@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::attach::{Amounts, Answer, CallError, Caller, DeviceState, Request, daemon_socket};
+use crate::attach::{
+    Answer, CallError, Caller, DeviceLimits, DeviceState, Names, Request, Totals, daemon_socket,
+};
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -26,18 +28,18 @@ impl Admin {
         }
     }
 
-    /// Makes a device with these limits, for the user `owner` or for the caller.
+    /// Makes devices with these limits, all of them or none, for the user `owner` or for the caller.
     ///
     /// # Errors
-    /// The daemon has ended; or it refuses: the name is taken or invalid, a quota is reached, or only root may create a
+    /// The daemon has ended; or it refuses: a name is taken or invalid, a quota is reached, or only root may create a
     /// device for another user.
     pub fn create(
         &mut self,
-        name: &str,
+        names: impl Into<Names>,
         owner: Option<u32>,
-        limits: Amounts,
+        limits: impl Into<DeviceLimits>,
     ) -> Result<(), CallError> {
-        self.execute(&Request::Create { name: name.into(), owner, limits })
+        self.execute(&Request::CreateAll { names: names.into(), owner, limits: limits.into() })
     }
 
     /// Returns every device that this user may use, by name.
@@ -45,14 +47,39 @@ impl Admin {
     /// # Errors
     /// The daemon has ended.
     pub fn list(&mut self) -> Result<Vec<DeviceState>, CallError> {
+        self.states(false, usize::MAX)
+    }
+
+    /// Returns the first `max` devices that this user may use and that a process has used, by name.
+    ///
+    /// # Errors
+    /// The daemon has ended.
+    pub fn list_used(&mut self, max: usize) -> Result<Vec<DeviceState>, CallError> {
+        self.states(true, max)
+    }
+
+    fn states(&mut self, used: bool, max: usize) -> Result<Vec<DeviceState>, CallError> {
         let mut all: Vec<DeviceState> = Vec::new();
-        loop {
+        while all.len() < max {
             let after = all.last().map_or_else(String::new, |last| last.name.clone());
-            match self.0.call(&Request::List { after }, &[])?.0 {
-                Answer::Devices(more) if more.is_empty() => return Ok(all),
-                Answer::Devices(more) => all.extend(more),
+            match self.0.call(&Request::States { after, used }, &[])?.0 {
+                Answer::States(more) if more.is_empty() => break,
+                Answer::States(more) => all.extend(more),
                 _ => return Err(CallError::Nonsense),
             }
+        }
+        all.truncate(max);
+        Ok(all)
+    }
+
+    /// Returns the sums over all devices that this user may use.
+    ///
+    /// # Errors
+    /// The daemon has ended.
+    pub fn totals(&mut self) -> Result<Totals, CallError> {
+        match self.0.call(&Request::Totals, &[])?.0 {
+            Answer::Totals(totals) => Ok(totals),
+            _ => Err(CallError::Nonsense),
         }
     }
 
@@ -61,17 +88,17 @@ impl Admin {
     /// # Errors
     /// There is no such device, or it belongs to another user.
     pub fn show(&mut self, name: &str) -> Result<DeviceState, CallError> {
-        match self.0.call(&Request::Show { name: name.into() }, &[])?.0 {
-            Answer::Device(state) => Ok(state),
+        match self.0.call(&Request::State { name: name.into() }, &[])?.0 {
+            Answer::State(state) => Ok(state),
             _ => Err(CallError::Nonsense),
         }
     }
 
-    /// Deletes a device; with `force` also one that is in use.
+    /// Deletes devices, all of them or none; with `force` also those that are in use.
     ///
     /// # Errors
-    /// There is no such device, it belongs to another user, or it is in use.
-    pub fn delete(&mut self, name: &str, force: bool) -> Result<(), CallError> {
-        self.execute(&Request::Delete { name: name.into(), force })
+    /// A device does not exist, belongs to another user, or is in use.
+    pub fn delete(&mut self, names: impl Into<Names>, force: bool) -> Result<(), CallError> {
+        self.execute(&Request::DeleteAll { names: names.into(), force })
     }
 }

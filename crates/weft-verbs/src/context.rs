@@ -12,7 +12,7 @@ use weft_verbs_abi::*;
 /// The parts of an opened device that all its objects use.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) engine: &'static Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) number: weft_rnic::Context,
     pub(crate) events: Arc<EventQueue<Asynchronous>>,
 }
@@ -21,6 +21,15 @@ impl Opened {
     /// Returns the recipient of an object's events.
     pub(crate) fn watcher(&self, object: Object) -> Watcher {
         Watcher { object, channel: None, events: self.events.clone() }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            // Its descriptors are closed, and their numbers may be other files'.
+            core::mem::forget(self.engine.clone());
+        }
     }
 }
 

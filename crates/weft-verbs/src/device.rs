@@ -2,9 +2,10 @@
 
 use core::ffi::{c_char, c_int};
 use std::net::IpAddr;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::attach::{Amounts, Answer, CallError, Caller, Description, Request, daemon_socket};
+use crate::guest::inside;
 use crate::interfaces::{self, Address};
 use weft_verbs_abi::*;
 
@@ -55,17 +56,19 @@ pub(crate) struct Device {
     pub(crate) guid: [u8; 8],
     limits: Amounts,
     location: Location,
+    /// `true` if programs find it: a daemon may refuse it to this program, or have ended.
+    is_there: bool,
 }
 
 /// The place of the device.
 #[derive(Debug)]
-enum Location {
+pub(crate) enum Location {
     /// In this process.
     Embedded,
     /// In a daemon, under this name.
     Attached(String),
-    /// In a daemon that refuses it to this program.
-    Refused,
+    /// In a daemon of the host of this virtual machine, under this name.
+    Guest(String),
 }
 
 // SAFETY: the pointers of the public part are never followed.
@@ -74,22 +77,79 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// The one device of this process.
-pub(crate) static DEVICE: LazyLock<Device> = LazyLock::new(Device::find);
+pub(crate) static DEVICE: Current = Current(AtomicPtr::new(core::ptr::null_mut()));
+
+/// The device as it was found last. Programs hold pointers to a device for as long as they run, so none is freed.
+#[derive(Debug)]
+pub(crate) struct Current(AtomicPtr<Device>);
+
+impl core::ops::Deref for Current {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        // SAFETY: the pointer is null or a device that is never freed.
+        match unsafe { self.0.load(Ordering::Acquire).as_ref() } {
+            Some(device) => device,
+            None => self.put(core::ptr::null_mut(), Device::find()),
+        }
+    }
+}
+
+impl Current {
+    /// Puts a device in the place of `former`, unless another thread did. Returns the one that is there now.
+    fn put(&self, former: *mut Device, device: Device) -> &'static Device {
+        let new = Box::into_raw(Box::new(device));
+        let put = self.0.compare_exchange(former, new, Ordering::AcqRel, Ordering::Acquire);
+        let current = put.map_or_else(
+            |other| {
+                // SAFETY: it was made above, and nothing else refers to it.
+                drop(unsafe { Box::from_raw(new) });
+                other
+            },
+            |_| new,
+        );
+        // SAFETY: `former` was replaced, so it is not null, and no device there is freed.
+        unsafe { &*current }
+    }
+
+    /// Looks for the device again if it was not there, or if the daemon that had it has ended, which is `lost` then: another
+    /// one may have it now.
+    pub(crate) fn look_again(&self, lost: bool) {
+        let former = self.0.load(Ordering::Acquire);
+        // SAFETY: the pointer is null or a device that is never freed.
+        let Some(known) = (unsafe { former.as_ref() }) else { return };
+        if known.daemon().is_some() && (!known.is_there || lost) {
+            let found = Device::find();
+            if !found.is_like(known) {
+                self.put(former, found);
+            }
+        }
+    }
+}
 
 impl Device {
+    /// Returns `true` if programs see no difference between two devices of one name.
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |it: &Self| (it.is_there, it.limits);
+        what(self) == what(other) && self.addresses == other.addresses
+    }
+
     fn find() -> Self {
-        let Some(name) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) else {
-            return Self::embedded(addresses());
+        let named = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+        let (name, described, location) = match (named, inside::device()) {
+            (Some(name), _) => (name.clone(), describe(&name), Location::Attached(name)),
+            (None, Some(name)) => (name.clone(), inside::describe(&name), Location::Guest(name)),
+            (None, None) => return Self::embedded(addresses()),
         };
-        match describe(&name) {
+        match described {
             Ok(Description { limits, addresses }) => {
                 let addresses = addresses.into_iter().map(Address::from).collect();
-                Self::new(&name, addresses, limits, Location::Attached(name.clone()))
+                Self::new(&name, addresses, limits, location)
             }
             Err(error) => {
                 // The program will report that there are no devices; this line gives its user the reason.
                 eprintln!("weft: device {name}: {error}");
-                Self::new(&name, Vec::new(), Amounts::NONE, Location::Refused)
+                Self { is_there: false, ..Self::new(&name, Vec::new(), Amounts::NONE, location) }
             }
         }
     }
@@ -109,12 +169,13 @@ impl Device {
             addresses,
             limits,
             location,
+            is_there: true,
         }
     }
 
     /// Returns `true` if programs find it.
     pub(crate) const fn is_there(&self) -> bool {
-        !matches!(self.location, Location::Refused)
+        self.is_there
     }
 
     /// Returns the device of this process, with these addresses.
@@ -130,9 +191,14 @@ impl Device {
     /// Returns its name if it is a daemon's.
     pub(crate) fn daemon(&self) -> Option<&str> {
         match &self.location {
-            Location::Attached(name) => Some(name),
-            Location::Embedded | Location::Refused => None,
+            Location::Attached(name) | Location::Guest(name) => Some(name),
+            Location::Embedded => None,
         }
+    }
+
+    /// Returns its place.
+    pub(crate) const fn location(&self) -> &Location {
+        &self.location
     }
 
     /// Returns the device's attributes.

@@ -37,6 +37,7 @@ pub mod device;
 mod engine;
 mod errno;
 mod exports;
+mod guest;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
@@ -50,11 +51,17 @@ mod usage;
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::attach::properties::{message, ring};
-    pub use crate::daemon::properties::daemon;
+    pub use crate::daemon::properties::{daemon, state};
     pub use crate::engine::same_host_properties::{greeting, leases, records, writer};
 }
 
 pub use admin::Admin;
-pub use attach::{Amounts, CallError, DeviceState, default_socket};
-pub use daemon::{Daemon, DaemonSettings, QuotaSettings, ServeError, Stopper};
+pub use attach::{
+    Amounts, CallError, DeviceCounters, DeviceLimits, DeviceState, Names, Totals, default_socket,
+};
+pub use daemon::{Daemon, DaemonSettings, QuotaSettings, ServeError, StateError, Stopper};
+/// For this crate's own benches, which are crates of their own; it may change in any version.
+#[doc(hidden)]
+pub use engine::{ClientAddress, DeviceClient, Done};
 pub use engine::{HeldSettings, describe_limits, describe_transport};
+pub use guest::{GuestDevice, GuestError};

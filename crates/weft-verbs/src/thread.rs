@@ -16,10 +16,11 @@ pub fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Blocks signals in the calling thread, and so in a thread that it starts meanwhile.
-struct SignalsBlocked(libc::sigset_t);
+pub(crate) struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
-    fn new() -> Self {
+    /// Blocks them until the value is dropped.
+    pub(crate) fn new() -> Self {
         // SAFETY: all-zero bytes are a valid set of signals, and both pointers refer to a set.
         unsafe {
             let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());

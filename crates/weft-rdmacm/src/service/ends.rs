@@ -7,7 +7,6 @@
 use weft_units::{Duration, Instant};
 
 use super::State;
-use crate::ibverbs::has_unseen;
 use crate::manager::Event;
 use crate::message::CommunicationId;
 
@@ -29,12 +28,16 @@ impl State {
     /// Holds the end of a connection if its queue pair has unsent requests, or completions to poll; otherwise returns
     /// the event.
     pub(super) fn hold_end(&mut self, about: CommunicationId, event: Event) -> Option<Event> {
-        let queue_pair = match (&event, self.ids.get(&about)) {
-            // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
-            (Event::Disconnected { .. }, Some(id)) => unsafe { &*id.0 }.queue_pair(),
+        let (queue_pair, unseen) = match (&event, self.ids.get(&about)) {
+            (Event::Disconnected { .. }, Some(id)) => {
+                // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
+                let id = unsafe { &*id.0 };
+                let queue_pair = id.queue_pair();
+                (queue_pair, id.has_unseen(queue_pair))
+            }
             _ => return Some(event),
         };
-        if !has_unseen(queue_pair) {
+        if !unseen {
             return Some(event);
         }
         self.ends.push(End { about, event, queue_pair, until: self.now + MAX_HOLD });
@@ -44,7 +47,12 @@ impl State {
     /// Returns the ends that are due for their programs.
     pub(super) fn due_ends(&mut self) -> Vec<(CommunicationId, Event)> {
         let now = self.now;
-        let due = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end.queue_pair));
+        let ids = &self.ids;
+        let has_unseen = |end: &End| {
+            // SAFETY: as in `hold_end`.
+            ids.get(&end.about).is_some_and(|id| unsafe { &*id.0 }.has_unseen(end.queue_pair))
+        };
+        let due = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end));
         due.map(|end| (end.about, end.event)).collect()
     }
 }

@@ -156,7 +156,7 @@ pub(super) fn check_memory(
 ) -> Option<Status> {
     let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
     if wqe.length > max_bytes.into()
-        || wqe.operation.is_atomic() && wqe.length != ATOMIC_BYTES.into()
+        || wqe.operation.is_atomic() && wqe.length != u64::from(ATOMIC_BYTES)
     {
         return Some(Status::LocalLength);
     }

@@ -9,7 +9,7 @@ use weft_transport::{
     Acknowledgement, Arrival, ConnectError, ConnectionId, ConnectionStats, Direct, DirectConfig,
     Endpoint, Event, LinkId, Message, Payload, Peer, PlacedError, SubmitError, Verdict,
 };
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 use weft_wire::Packet;
 
 use super::Transmit;
@@ -149,6 +149,16 @@ impl Carriers {
         if !Direct::is_direct(connection) {
             self.network.set_source_port(connection, port);
         }
+    }
+
+    /// Sets the time after which the silent peer of a connection is considered gone: what the program asked for, and never less than
+    /// the transport's own, in which it tries its paths.
+    pub(super) fn set_peer_timeout(&mut self, connection: ConnectionId, asked: Duration) {
+        let timeout = asked.max(self.network.config().peer_timeout);
+        if Direct::is_direct(connection) {
+            return self.direct.set_peer_timeout(connection, timeout);
+        }
+        self.network.set_peer_timeout(connection, timeout);
     }
 
     pub(super) fn peer(&self, connection: ConnectionId) -> Option<Peer> {

@@ -59,6 +59,10 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Queue pair numbers: 0 and 1 are reserved for management, and the last one for multicast (IBTA volume 1, chapter 10).
 const QUEUE_PAIRS: RangeInclusive<u32> = 2..=0xff_fffe;
 
+/// Maximum number of queue pairs of a device that shares its host. Their numbers have 16 bits of their own; a few hundred stay
+/// free, so that a free one is drawn soon.
+const MAX_QUEUE_PAIRS_OF_SHARE: u32 = 65_000;
+
 /// A connection of a queue pair, for monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
@@ -170,13 +174,13 @@ impl Device {
     }
 
     /// Makes the device one of up to 256 devices on one host: `share` forms the high byte of its queue pair numbers, of which
-    /// there are at most 4096. The host's address and a queue pair number then also identify the device.
+    /// there are at most 65,000. The host's address and a queue pair number then also identify the device.
     ///
     /// # Panics
     /// If the device has a queue pair.
     #[must_use]
     pub fn sharing_host(mut self, share: u8) -> Self {
-        self.limits.queue_pairs = self.limits.queue_pairs.min(1 << 12);
+        self.limits.queue_pairs = self.limits.queue_pairs.min(MAX_QUEUE_PAIRS_OF_SHARE);
         self.qps.prefix(share.into(), 16, self.limits.queue_pairs);
         self
     }

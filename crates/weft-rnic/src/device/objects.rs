@@ -100,6 +100,11 @@ impl Device {
         Ok(key)
     }
 
+    /// Returns the length of a region in bytes; `None` if no region has this key.
+    pub fn region_length(&self, key: u32) -> Option<u64> {
+        self.emtt.request(key).map(|region| region.length)
+    }
+
     fn check_region(&self, request: &RegionRequest) -> Result<(), VerbsError> {
         let RegionRequest { address, length, iova, access, .. } = *request;
         at_most("length", length, self.limits.region_bytes)?;

@@ -198,11 +198,11 @@ impl ActiveQp<'_> {
         if attributes.access.is_some() {
             self.revoke_leases();
         }
-        if let Some(marking) = attributes.marking {
-            let flows = [&self.pair.requester.flow, &self.pair.responder.flow];
-            for flow in flows.into_iter().flatten() {
-                self.carriers.set_source_port(flow.connection, marking.source_port);
-            }
+        let flows = [&self.pair.requester.flow, &self.pair.responder.flow];
+        for connection in
+            flows.map(|flow| flow.as_ref().map(|flow| flow.connection)).into_iter().flatten()
+        {
+            self.prepare_connection(connection);
         }
         match to {
             State::Reset => self.reset(now),

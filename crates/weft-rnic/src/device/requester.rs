@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use weft_transport::CloseReason;
+use weft_transport::{CloseReason, ConnectionId};
 use weft_units::{Duration, Instant};
 use weft_wire::{MissingOperands, RdmaOpcode, RdmaOperation};
 
@@ -12,8 +12,8 @@ use super::teardown::failed;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC_BYTES, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, ROUNDS, Refusal,
-    Role, SendQueue, Service, State, Syndrome, rnr_delay, service,
+    ATOMIC_BYTES, Done, Flow, Incoming, Intake, QueuePair, ROUNDS, Refusal, Role, SendQueue,
+    Service, State, Syndrome, rnr_delay, service,
 };
 use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
@@ -23,7 +23,7 @@ impl ActiveQp<'_> {
     pub(super) fn fail_peer_exited(&mut self, now: Instant) {
         if self.pair.is_reliable() {
             self.pair.requester.lost = true;
-            self.wait(now, self.pair.retry_timeout());
+            self.wait(now, self.pair.closed_timeout());
         } else {
             // An unreliable service reports success: the messages count as lost in the network.
             while self.pair.send.finish_first(Status::Success) {}
@@ -37,14 +37,20 @@ impl ActiveQp<'_> {
         let service = service(self.qp, QueuePairNumber(self.pair.dest_qp()));
         match self.carriers.connect(now, peer, service) {
             Ok(connection) => {
-                self.carriers.set_source_port(connection, self.pair.marking().source_port);
+                self.prepare_connection(connection);
                 self.pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (self.qp, Role::Requester));
-                self.wait(now, MAX_RETRY_TIMEOUT);
+                self.wait(now, self.pair.connect_timeout());
             }
             // The limit of connections is reached: another may have ended by the retry.
             Err(_) => self.retry_connection(now),
         }
+    }
+
+    /// Gives a connection the labels of the queue pair, and the time for which its peer may be silent.
+    pub(super) fn prepare_connection(&mut self, connection: ConnectionId) {
+        self.carriers.set_source_port(connection, self.pair.marking().source_port);
+        self.carriers.set_peer_timeout(connection, self.pair.silence_timeout());
     }
 
     /// Finishes a request of this round whose packets the peer has acknowledged. A READ or an atomic finishes with its
@@ -107,7 +113,7 @@ impl ActiveQp<'_> {
             pair.send.finish_in_flight();
         } else if pair.send.is_in_flight() && by_peer {
             pair.requester.lost = true;
-            return self.wait(now, self.pair.retry_timeout());
+            return self.wait(now, self.pair.closed_timeout());
         } else if pair.send.is_in_flight() {
             pair.send.finish_first(Status::RetryExceeded);
         }
@@ -121,7 +127,7 @@ impl ActiveQp<'_> {
         let since = pair.requester.connecting_since;
         let elapsed = since.map_or(Duration::ZERO, |since| now.since(since));
         let exhausted = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
-        if exhausted || elapsed >= MAX_RETRY_TIMEOUT {
+        if exhausted || elapsed >= pair.connect_timeout() {
             if pair.is_reliable() {
                 pair.send.finish_first(Status::RetryExceeded);
             } else {

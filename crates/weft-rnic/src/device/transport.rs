@@ -269,7 +269,7 @@ impl ActiveQp<'_> {
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId) {
         // A peer that connects again has abandoned its previous connection.
         self.end_flow(now, Role::Responder);
-        self.carriers.set_source_port(connection, self.pair.marking().source_port);
+        self.prepare_connection(connection);
         self.pair.responder.flow = Some(Flow::new(connection));
         self.connections.insert(connection, (self.qp, Role::Responder));
         self.acknowledge(now, self.pair.responder.expected, Syndrome::Ready, None);

@@ -32,8 +32,9 @@ pub struct Attributes {
     /// The path MTU in bytes: 256 to 4096, a power of two. Only stored for queries: the transport negotiates its own.
     pub path_mtu: Option<u16>,
     /// The exponent of the local ACK timeout, 4.096 us times a power of two, after which a connection attempt is
-    /// retried; zero counts as 14. With `retry_count` it gives the time after which requests fail once the peer has
-    /// closed the connection or exited. The transport recovers losses.
+    /// retried; zero counts as 14. With `retry_count` it gives the time for which a peer may be silent before requests
+    /// fail, if that is longer than the transport's `peer_timeout`; without end if it is zero. It gives the time after which
+    /// requests fail once the peer has closed the connection or exited, too, then 2 s at most. The transport recovers losses.
     pub timeout: Option<u8>,
     /// Number of retries before requests to an unresponsive peer fail.
     pub retry_count: Option<u8>,

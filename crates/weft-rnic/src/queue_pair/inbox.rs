@@ -119,7 +119,7 @@ impl Incoming {
 
     /// Returns `true` if a packet of this length completes the message.
     pub(crate) fn completes(&self, len: u16) -> bool {
-        self.length - self.arrived == len.into()
+        self.length - self.arrived == u32::from(len)
     }
 }
 

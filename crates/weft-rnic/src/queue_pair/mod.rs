@@ -61,9 +61,9 @@ pub struct QueuePairRequest {
     pub signal_all: bool,
 }
 
-/// Upper bound of the time until an unanswered request fails, whatever the program's timeout: the transport's
-/// `peer_timeout` is of the same order.
-pub(crate) const MAX_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Upper bound of the time until a request fails whose peer has closed its connection, since no retry would find its queue pair;
+/// lower bound of the time for which a connection is attempted, since the transport tries its paths for so long by default.
+const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The role of a queue pair on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -259,10 +259,31 @@ impl QueuePair {
         Duration::from_nanos(4096 << exponent.min(31))
     }
 
-    /// Returns the time until all retries have failed (IBTA volume 1, chapter 9), at most [`MAX_RETRY_TIMEOUT`].
-    pub(crate) fn retry_timeout(&self) -> Duration {
+    /// Returns the time until all retries have failed (IBTA volume 1, chapter 9).
+    fn retries_timeout(&self) -> Duration {
         let tries = u64::from(self.attributes.retry_count.unwrap_or(7)) + 1;
-        (self.ack_timeout() * tries).min(MAX_RETRY_TIMEOUT)
+        self.ack_timeout() * tries
+    }
+
+    /// Returns the time for which the program lets a peer be silent before requests fail: until all retries have failed, without end
+    /// with a timeout of zero, and zero if it has set no timeout, as on unreliable services.
+    pub(crate) fn silence_timeout(&self) -> Duration {
+        match self.attributes.timeout {
+            None => Duration::ZERO,
+            Some(0) => Duration::MAX,
+            Some(_) => self.retries_timeout(),
+        }
+    }
+
+    /// Returns the time after which a connection is no longer attempted.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.silence_timeout().max(PEER_TIMEOUT)
+    }
+
+    /// Returns the time until requests fail whose peer has closed its connection: that of all retries, since by then programs have
+    /// often finished, at most [`PEER_TIMEOUT`].
+    pub(crate) fn closed_timeout(&self) -> Duration {
+        self.retries_timeout().min(PEER_TIMEOUT)
     }
 
     /// Applies the attributes of a transition.

@@ -28,6 +28,60 @@ fn a_destroyed_peer_is_reported_only_after_the_retry_timeout() {
     assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::RetryExceeded)]);
 }
 
+/// Returns a pair of queue pairs with this local ACK timeout and number of retries.
+fn patient_pair(timeout: u8, retries: u8) -> (Network, End, End) {
+    let mut network = Network::new(2);
+    let (a, b) = (network.end(0, RC), network.end(1, RC));
+    network.join(&a, &b, |attributes| {
+        attributes.timeout = attributes.timeout.map(|_| timeout);
+        attributes.retry_count = attributes.retry_count.map(|_| retries);
+    });
+    (network, a, b)
+}
+
+/// The transport of these tests waits for 20 ms; two tries of 4.096 us x 2^14 last 134 ms (IBTA volume 1, chapter 9).
+#[test]
+fn a_silent_peer_has_the_time_of_all_retries() {
+    for (timeout, silent, fails) in [(14, 120, false), (14, 150, true), (0, 5_000, false)] {
+        for reads in [false, true] {
+            let (mut network, a, b) = patient_pair(timeout, 1);
+            let remote = Remote { address: BASE, rkey: b.key };
+            let sges = [a.sge(0, 8)];
+            let request =
+                |wr_id, operation| SendRequest::new(wr_id, operation, Data::Gather(&sges));
+            network.post(&a, &request(1, Operation::Write(remote)));
+            assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+            // A READ arrives, so that the responder waits for its peer, too.
+            let mut passes = reads;
+            network.rule = Box::new(move |_| match core::mem::take(&mut passes) {
+                true => Fate::Pass,
+                false => Fate::Drop,
+            });
+            let operation = if reads { Operation::Read(remote) } else { Operation::Write(remote) };
+            network.post(&a, &request(2, operation));
+            network.run_for(Duration::from_millis(silent));
+            network.rule = Box::new(|_| Fate::Pass);
+            let expected = if fails { Status::RetryExceeded } else { Status::Success };
+            assert_eq!(network.outcomes(&a, 1), [(2, expected)], "{timeout}, {silent} ms, {reads}");
+        }
+    }
+}
+
+/// Eight tries of 1.07 s, where the transport gives a connection up after 20 ms.
+#[test]
+fn a_connection_is_attempted_for_the_time_of_all_retries() {
+    for (silent, expected) in [(8, Status::Success), (9, Status::RetryExceeded)] {
+        let (mut network, a, b) = patient_pair(18, 7);
+        let remote = Remote { address: BASE, rkey: b.key };
+        let sges = [a.sge(0, 8)];
+        network.rule = Box::new(|_| Fate::Drop);
+        network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
+        network.run_for(Duration::from_secs(silent));
+        network.rule = Box::new(|_| Fate::Pass);
+        assert_eq!(network.outcomes(&a, 1), [(1, expected)]);
+    }
+}
+
 /// A program that closes a connection checks this first, so that completions of finished requests are not lost.
 #[test]
 fn work_is_unseen_until_its_completion_is_polled() {

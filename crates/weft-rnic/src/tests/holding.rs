@@ -3,10 +3,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use weft_transport::TransportConfig;
 use weft_units::Duration;
 
 use super::datagrams::{KEY, end, post, to};
-use super::network::{End, Fate, Network};
+use super::network::{End, Fate, Network, config};
 use crate::*;
 
 /// Number of datagrams, of four packets each. One sender's window is far smaller than its queue.
@@ -146,6 +147,37 @@ fn held_bytes_are_released_when_their_connection_ends() {
     network.rule = Box::new(|_| Fate::Drop);
     network.run_for(Duration::from_secs(60));
     network.drain();
+    assert_eq!((network.hosts[1].device.held_bytes(), held(&network, 1)), (0, 0));
+}
+
+/// A failed queue pair sends one Close packet. If that is lost, its peer asks again with a keepalive, which the host of the
+/// failed queue pair answers with a reset.
+#[test]
+fn held_bytes_are_released_by_a_keepalive_if_the_close_is_lost() {
+    let keepalive = Duration::from_millis(50);
+    let patient = TransportConfig {
+        keepalive_interval: keepalive,
+        peer_timeout: Duration::from_secs(3600),
+        ..config()
+    };
+    let mut network = Network::with(2, &patient);
+    let [a, b] = [0, 1].map(|host| network.end(host, Service::ReliableConnected));
+    network.join(&a, &b, |_| ());
+    lose_beginnings(&mut network, usize::MAX);
+    let sges = [a.sge(0, 1000)];
+    let write = Operation::Write(b.remote(0));
+    network.post(&a, &SendRequest::new(1, write, Data::Gather(&sges)));
+    network.run_until(|network| held(network, 1) > 0);
+    network.rule = Box::new(|_| Fate::Drop);
+    let fails = Attributes { state: Some(State::Error), ..Attributes::default() };
+    let now = network.now;
+    network.hosts[0].device.modify_qp(now, a.qp, &fails).unwrap();
+    network.run_for(Duration::from_millis(1));
+    network.rule = Box::new(|_| Fate::Pass);
+    network.run_for(keepalive / 2);
+    assert!(held(&network, 1) > 0, "the peer has not heard of the failure");
+    // The end that accepted the connection sends its keepalive an eighth later.
+    network.run_for(keepalive);
     assert_eq!((network.hosts[1].device.held_bytes(), held(&network, 1)), (0, 0));
 }
 

@@ -4,75 +4,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::limits;
+use super::devices::{Amounts, DeviceLimits, DeviceState, FormerState, Names, Totals};
 use crate::engine::command::{Command, Reply};
 use crate::interfaces::Address;
 
 /// The maximum size of a message, bytes.
 pub(crate) const MAX_MESSAGE: usize = 64 << 10;
-
-/// The number of objects of each kind on one device, used or allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amounts {
-    /// Processes attached.
-    pub processes: u32,
-    /// Protection domains.
-    pub domains: u32,
-    /// Memory regions and windows.
-    pub regions: u32,
-    /// Completion queues.
-    pub completion_queues: u32,
-    /// Shared receive queues.
-    pub shared_receive_queues: u32,
-    /// Queue pairs.
-    pub queue_pairs: u32,
-}
-
-impl Amounts {
-    /// Zero of every kind.
-    pub const NONE: Self = Self {
-        processes: 0,
-        domains: 0,
-        regions: 0,
-        completion_queues: 0,
-        shared_receive_queues: 0,
-        queue_pairs: 0,
-    };
-}
-
-impl Default for Amounts {
-    /// Returns the default limits of a device: those of a device inside a process.
-    fn default() -> Self {
-        Self {
-            processes: 1 << 10,
-            domains: limits::PD.cast_unsigned(),
-            regions: limits::MR.cast_unsigned(),
-            completion_queues: limits::CQ.cast_unsigned(),
-            shared_receive_queues: limits::SRQ.cast_unsigned(),
-            queue_pairs: limits::QP.cast_unsigned(),
-        }
-    }
-}
-
-/// The daemon's description of one device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceState {
-    /// Its name.
-    pub name: String,
-    /// The user who owns it.
-    pub owner: u32,
-    /// Its limits.
-    pub limits: Amounts,
-    /// The objects in use.
-    pub used: Amounts,
-    /// The IDs of the attached processes.
-    pub processes: Vec<u32>,
-    /// The transport of its connections, in rows of name and value; a list of devices leaves it out.
-    pub transport: Vec<(String, String)>,
-    /// The limits and use of all the daemon's devices together, in rows of name and value; a list of devices leaves it
-    /// out.
-    pub daemon: Vec<(String, String)>,
-}
 
 /// A row of the address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,8 +46,9 @@ pub(crate) struct Probe {
 }
 
 /// The version of all messages and records between process and daemon. It changes with their encoding, which is that of
-/// their types: another order of variants may be read as another command.
-pub(crate) const PROTOCOL: u16 = 2;
+/// their types: another order of variants may be read as another command. What is appended to [`Request`] and [`Answer`] only
+/// leaves it as it is: programs send what they know, and the daemon answers with what their request calls for.
+pub(crate) const PROTOCOL: u16 = 3;
 
 /// A process's request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,28 +81,69 @@ pub(crate) enum Request {
         probe: Probe,
         /// The [`PROTOCOL`] of the process's library.
         protocol: u16,
+        /// The offset of the rings in the file that comes second, if the daemon is not to make memory for them.
+        rings: Option<u64>,
     },
     /// A command of an attached process.
     Command(Command),
+    /// The physical pages, in order, of the memory that the guest's next request is about. A virtual machine's relay
+    /// understands it; the daemon refuses it.
+    Pages(Vec<Run>),
+    /// Makes devices, all of them or none.
+    CreateAll {
+        names: Names,
+        /// The owner of the new devices; the default is the caller.
+        owner: Option<u32>,
+        limits: DeviceLimits,
+    },
+    /// Deletes devices, all of them or none.
+    DeleteAll {
+        names: Names,
+        /// `true` to delete also those to which processes are attached.
+        force: bool,
+    },
+    /// Lists the devices whose names follow this one, as many as fit.
+    States {
+        after: String,
+        /// `true` for those only that a process has used.
+        used: bool,
+    },
+    /// Queries the state of a device.
+    State {
+        name: String,
+    },
+    /// Queries the sums over the user's devices.
+    Totals,
 }
 
 impl Request {
     /// Returns the request to attach, in this version of the protocol.
     pub(crate) fn attach(name: &str, probe: Probe) -> Self {
-        Self::Attach { name: name.into(), probe, protocol: PROTOCOL }
+        Self::Attach { name: name.into(), probe, protocol: PROTOCOL, rings: None }
     }
+}
+
+/// Consecutive physical pages of a guest, of 4096 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// The number of the first page: its physical address divided by its size.
+    pub(crate) first: u64,
+    pub(crate) pages: u32,
 }
 
 /// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Done,
-    Devices(Vec<DeviceState>),
-    Device(DeviceState),
+    Devices(Vec<FormerState>),
+    Device(FormerState),
     Description(Description),
     /// The shared memory and one end of the signal come with the message.
     Attached,
     Reply(Reply),
+    States(Vec<DeviceState>),
+    State(DeviceState),
+    Totals(Totals),
 }
 
 /// The reason of a refusal.
@@ -206,6 +185,45 @@ mod tests {
         assert_round_trip(&Request::Delete { name: name.clone(), force: true });
         assert_round_trip(&Request::attach(&name, Probe { address: 1, value: u64::MAX }));
         assert_round_trip(&Request::Command(Command::Deregister(0x0101)));
+        let names = Names::numbered(&name, 5, 64_000);
+        let limits = DeviceLimits { memory: Some(1 << 40), ..DeviceLimits::default() };
+        assert_round_trip(&Request::CreateAll { names: names.clone(), owner: Some(7), limits });
+        assert_round_trip(&Request::DeleteAll { names, force: false });
+        assert_round_trip(&Request::Pages(vec![Run { first: 1 << 40, pages: 512 }]));
+    }
+
+    /// Programs that were started before the daemon was replaced send these bytes.
+    #[test]
+    fn requests_of_the_protocol_s_first_programs_keep_their_encoding() {
+        let limits = Amounts { processes: 1, ..Amounts::NONE };
+        let attach = Request::attach("a", Probe { address: 5, value: 6 });
+        for (request, expected) in [
+            (
+                Request::Create { name: "a".into(), owner: None, limits },
+                &[0, 1, b'a', 0, 1, 0, 0, 0, 0, 0][..],
+            ),
+            (Request::List { after: String::new() }, &[1, 0]),
+            (Request::Show { name: "a".into() }, &[2, 1, b'a']),
+            (Request::Delete { name: "a".into(), force: true }, &[3, 1, b'a', 1]),
+            (Request::Describe { name: "a".into() }, &[4, 1, b'a']),
+            (attach, &[5, 1, b'a', 5, 6, 3, 0]),
+            (Request::Command(Command::OpenContext), &[6, 0]),
+            (Request::Pages(Vec::new()), &[7, 0]),
+        ] {
+            let mut bytes = Vec::new();
+            encode(&request, &mut bytes);
+            assert_eq!(bytes, expected, "{request:?}");
+        }
+        for (answer, expected) in [
+            (Answer::Done, &[0][..]),
+            (Answer::Devices(Vec::new()), &[1, 0]),
+            (Answer::Attached, &[4]),
+            (Answer::Reply(Reply::Done), &[5, 0]),
+        ] {
+            let mut bytes = Vec::new();
+            encode(&answer, &mut bytes);
+            assert_eq!(bytes, expected, "{answer:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! once, then checked.
 
 mod caller;
+mod devices;
 mod message;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
@@ -11,14 +12,14 @@ mod socket;
 mod work;
 
 pub use caller::CallError;
-pub(crate) use caller::Caller;
-pub use message::{Amounts, DeviceState};
+pub(crate) use caller::{Attachment, Caller};
+pub use devices::{Amounts, DeviceCounters, DeviceLimits, DeviceState, Names, Totals};
 pub(crate) use message::{
-    Answer, Description, MAX_MESSAGE, PROTOCOL, Probe, Refusal, Request, Row,
+    Answer, Description, MAX_MESSAGE, PROTOCOL, Probe, Refusal, Request, Row, Run,
 };
 pub(crate) use shared::{Page, Signal};
 pub use socket::default_socket;
-pub(crate) use socket::{Socket, daemon_socket};
+pub(crate) use socket::{Socket, daemon_socket, listen_at};
 pub(crate) use weft_ring::messages::{Consumer, Corrupt, Producer};
 pub(crate) use work::{Awaited, Notice, Posted, Work};
 

@@ -5,7 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::{
@@ -40,7 +44,12 @@ impl Page {
     /// room.
     pub(crate) const DAEMON_STALLS: usize = 384;
 
-    const LEN: usize = PAGE + 2 * Self::RING as usize;
+    /// The size of all of it, bytes.
+    pub(crate) const LEN: usize = PAGE + 2 * Self::RING as usize;
+
+    /// The maximum size of another party's file, bytes: that of a guest with all its ports. Whoever closes the last
+    /// descriptor of a file frees its memory, at about a gigabyte a second.
+    const MAX_FILE: u64 = 64 << 20;
 
     /// Creates new memory, all zeroes.
     ///
@@ -51,7 +60,7 @@ impl Page {
         let file = memfd_create("weft-device", flags)?;
         ftruncate(&file, Self::LEN as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(file)
+        Self::map(file, 0)
     }
 
     /// Maps memory that the daemon made.
@@ -60,14 +69,39 @@ impl Page {
     /// It has another length, or cannot be mapped.
     pub(crate) fn open(file: OwnedFd) -> rustix::io::Result<Self> {
         let expected = i64::try_from(Self::LEN).expect("a short length");
-        if fstat(&file)?.st_size == expected { Self::map(file) } else { Err(Errno::PROTO) }
+        if fstat(&file)?.st_size == expected { Self::map(file, 0) } else { Err(Errno::PROTO) }
     }
 
-    fn map(file: OwnedFd) -> rustix::io::Result<Self> {
+    /// Maps memory in a part of a file, from `offset` on.
+    ///
+    /// # Errors
+    /// The offset is no multiple of a page, the file is too short, or it cannot be mapped.
+    pub(crate) fn open_in(file: OwnedFd, offset: u64) -> rustix::io::Result<Self> {
+        let size = u64::try_from(fstat(&file)?.st_size).map_err(|_| Errno::INVAL)?;
+        let fits = offset.checked_add(Self::LEN as u64).is_some_and(|end| end <= size);
+        let is_aligned = offset.is_multiple_of(PAGE as u64);
+        if fits && is_aligned { Self::map(file, offset) } else { Err(Errno::INVAL) }
+    }
+
+    /// Returns `true` if the bytes of another party's file stay there, and are few: it is memory, without huge pages,
+    /// which may run out, and keeps its size. The kernel itself answers these calls for such files, and the first for
+    /// all.
+    pub(crate) fn is_lasting(file: BorrowedFd<'_>) -> bool {
+        const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+        let size = SealFlags::SHRINK | SealFlags::GROW;
+        let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(size));
+        let is_small = || {
+            let size = fstat(file).ok().and_then(|about| u64::try_from(about.st_size).ok());
+            size.is_some_and(|size| size <= Self::MAX_FILE)
+        };
+        is_sealed && fstatfs(file).is_ok_and(|about| about.f_type == TMPFS) && is_small()
+    }
+
+    fn map(file: OwnedFd, offset: u64) -> rustix::io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: this is a new mapping, at an address that the kernel chooses.
         let base = unsafe {
-            mmap(core::ptr::null_mut(), Self::LEN, protection, MapFlags::SHARED, &file, 0)?
+            mmap(core::ptr::null_mut(), Self::LEN, protection, MapFlags::SHARED, &file, offset)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         // SAFETY: the mapping has this length and exists until this is dropped; lanes and flags lie in it.
@@ -162,6 +196,13 @@ impl Signal {
         let _ = send(&self.0, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
+    /// Waits until the other end is closed.
+    pub(crate) fn wait_for_end(&self) {
+        // Without events to wait for, poll(2) returns for the end alone; it may be interrupted.
+        let is_open = |watched: &mut [PollFd<'_>]| poll(watched, None) != Ok(1);
+        while is_open(&mut [PollFd::new(&self.0, PollFlags::empty())]) {}
+    }
+
     /// Reads the signals that arrived.
     pub(crate) fn take(&self) {
         // Signals beyond the buffer are read next time; there may be none at all.
@@ -198,6 +239,36 @@ mod tests {
         page.ask_for_signal(Page::DAEMON_SLEEPS);
         assert!(other.wants_signal(Page::DAEMON_SLEEPS));
         assert!(!other.wants_signal(Page::DAEMON_SLEEPS), "once");
+    }
+
+    #[test]
+    fn memory_in_a_part_of_a_file_is_within_it_and_on_a_page() {
+        let file = memfd_create("bar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 2 << 20).unwrap();
+        let open = |offset| Page::open_in(file.try_clone().unwrap(), offset).map(drop);
+        assert_eq!((open(0), open(1 << 20)), (Ok(()), Ok(())));
+        for offset in [100, (2 << 20) - Page::LEN as u64 + 4096, 2 << 20, u64::MAX - 4095] {
+            assert_eq!(open(offset), Err(Errno::INVAL), "{offset}");
+        }
+        assert!(!Page::is_lasting(file.as_fd()), "it may shrink");
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert!(!Page::is_lasting(file.as_fd()), "it may grow");
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        assert!(Page::is_lasting(file.as_fd()));
+        let other = std::fs::File::open("/dev/null").unwrap();
+        assert!(!Page::is_lasting(other.as_fd()));
+    }
+
+    #[test]
+    fn a_file_for_rings_is_as_large_as_that_of_all_a_guest_s_ports() {
+        let is_lasting = |size| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = memfd_create("bar", flags).unwrap();
+            ftruncate(&file, size).unwrap();
+            fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+            Page::is_lasting(file.as_fd())
+        };
+        assert_eq!([64 << 20, (64 << 20) + 1].map(is_lasting), [true, false]);
     }
 
     #[test]

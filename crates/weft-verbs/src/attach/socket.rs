@@ -1,6 +1,7 @@
 //! The control socket: a Unix socket that preserves message boundaries and passes descriptors.
 
 use std::env;
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +55,9 @@ impl Socket {
     }
 
     /// Creates two sockets that are connected with each other.
-    #[cfg(any(test, fuzzing))]
+    ///
+    /// # Errors
+    /// There are no more descriptors.
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (one, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -140,6 +143,27 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Listens at a path, whose folder it makes; replaces the socket of a process that died.
+///
+/// # Errors
+/// `AddrInUse`: a process serves it. Or the folder cannot be made, or written to.
+pub(crate) fn listen_at<T>(
+    path: &Path,
+    listen: impl Fn(&Path) -> io::Result<T>,
+    is_served: impl FnOnce(&Path) -> bool,
+) -> io::Result<T> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    match listen(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && !is_served(path) => {
+            fs::remove_file(path)?;
+            listen(path)
+        }
+        listener => listener,
     }
 }
 

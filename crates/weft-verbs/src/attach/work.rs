@@ -39,6 +39,14 @@ impl<'a> Posted<'a> {
         Self { wr_id, operation, data, signaled, solicited, fence, datagram }
     }
 
+    /// Returns the number of bytes that it sends, or that its response has.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.data {
+            Gathered::Pieces(pieces) => pieces.iter().map(|piece| u64::from(piece.length)).sum(),
+            Gathered::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
     pub(crate) fn request(&self) -> SendRequest<'_> {
         let Self { wr_id, operation, ref data, signaled, solicited, fence, datagram } = *self;
         let data = match data {

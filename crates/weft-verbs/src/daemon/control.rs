@@ -7,24 +7,19 @@ use std::os::fd::AsFd;
 use weft_rnic::{Context, Handle};
 use weft_units::ByteCount;
 
-use super::devices::{change, sum};
+use super::devices::change;
 use super::quotas::Kind;
 use super::receive::Memory;
-use super::tenant::Tenant;
+use super::tenant::{Contents, Tenant};
 use super::{ClientId, Daemon};
 use crate::attach::{
-    Amounts, Answer, Description, DeviceState, MAX_MESSAGE, PROTOCOL, Refusal, Request, Row,
-    Signal, encode,
+    Answer, Description, DeviceState, PROTOCOL, Refusal, Request, Row, Signal, encode,
 };
 use crate::engine::command::{Command, Reply};
-use crate::engine::describe_held;
 use crate::errno::Errno;
 
 /// An answer, and the signal that is sent with it.
 type Answered = (Answer, Option<Signal>);
-
-/// Maximum number of a device's processes that one answer lists.
-const MAX_PROCESSES: usize = 1 << 10;
 
 fn errno(Errno(number): Errno) -> Refusal {
     Refusal::new(number, io::Error::from_raw_os_error(number).to_string())
@@ -83,22 +78,35 @@ impl Daemon {
         let without_signal = |answer| Ok((answer, None));
         match request {
             Request::Create { name, owner, limits } => {
-                self.devices.create(user, &name, owner, limits, &self.quotas)?;
+                self.create(user, (&name).into(), owner, limits.into())?;
                 without_signal(Answer::Done)
             }
-            Request::List { after } => without_signal(Answer::Devices(self.list(user, &after))),
+            Request::List { after } => {
+                let states = self.list(user, &after, false);
+                without_signal(Answer::Devices(states.into_iter().map(Into::into).collect()))
+            }
             Request::Show { name } => {
-                self.devices.find(user, &name)?;
-                let (transport, daemon) = (self.host.transport.clone(), self.describe(user));
-                let state = self.state_of(&name, user)?;
-                without_signal(Answer::Device(DeviceState { transport, daemon, ..state }))
+                without_signal(Answer::Device(self.show(user, &name)?.into()))
             }
             Request::Delete { name, force } => {
-                self.delete(id, user, &name, force)?;
+                self.delete(id, user, (&name).into(), force)?;
                 without_signal(Answer::Done)
             }
+            Request::CreateAll { names, owner, limits } => {
+                self.create(user, names, owner, limits)?;
+                without_signal(Answer::Done)
+            }
+            Request::DeleteAll { names, force } => {
+                self.delete(id, user, names, force)?;
+                without_signal(Answer::Done)
+            }
+            Request::States { after, used } => {
+                without_signal(Answer::States(self.list(user, &after, used)))
+            }
+            Request::State { name } => without_signal(Answer::State(self.show(user, &name)?)),
+            Request::Totals => without_signal(Answer::Totals(self.totals(user))),
             Request::Describe { name } => {
-                let limits = self.devices.find(user, &name)?.limits;
+                let limits = self.devices.find(user, &name)?.limits.objects;
                 let addresses = self.addresses.iter().map(Row::from).collect();
                 without_signal(Answer::Description(Description { limits, addresses }))
             }
@@ -112,92 +120,10 @@ impl Daemon {
                 Ok((Answer::Attached, Some(signal)))
             }
             Request::Command(command) => without_signal(Answer::Reply(self.command(id, &command)?)),
-        }
-    }
-
-    /// Returns the state of all devices together and the quotas of user `user`, in rows of name and value.
-    fn describe(&self, user: u32) -> Vec<(String, String)> {
-        let device = &self.host.device;
-        let held = ByteCount(device.held_bytes());
-        let now = [
-            ("held bytes now", held.to_string()),
-            ("packets not held", device.held_refused().to_string()),
-        ];
-        let now = now.map(|(name, value)| (name.to_owned(), value));
-        let own = (self.devices.count_of(user), self.contexts_of(user));
-        let quotas = self.quotas.describe(user, own, self.used_by(user));
-        describe_held(device.limits()).into_iter().chain(now).chain(quotas).collect()
-    }
-
-    /// Returns the amounts that the processes of a user have together.
-    pub(super) fn used_by(&self, user: u32) -> Amounts {
-        let clients = self.clients.values().filter(|client| client.user == user);
-        let tenants = clients.filter_map(|client| client.tenant.as_ref());
-        tenants.map(Tenant::used).fold(Amounts::NONE, sum)
-    }
-
-    /// Returns the number of contexts that the processes of a user have together.
-    fn contexts_of(&self, user: u32) -> u32 {
-        let clients = self.clients.values().filter(|client| client.user == user);
-        let tenants = clients.filter_map(|client| client.tenant.as_ref());
-        let count: usize = tenants.map(|tenant| tenant.contexts.len()).sum();
-        u32::try_from(count).expect("a device has fewer contexts")
-    }
-
-    fn state_of(&self, name: &str, user: u32) -> Result<DeviceState, Refusal> {
-        let device = self.devices.find(user, name)?;
-        let mut state = DeviceState {
-            name: name.into(),
-            owner: device.owner,
-            limits: device.limits,
-            used: Amounts::NONE,
-            processes: Vec::new(),
-            transport: Vec::new(),
-            daemon: Vec::new(),
-        };
-        for client in self.clients.values() {
-            if let Some(tenant) = client.tenant.as_ref().filter(|tenant| tenant.device == name) {
-                state.used = sum(state.used, tenant.used());
-                state.processes.push(client.process);
+            Request::Pages(_) => {
+                Err(Refusal::new(libc::EINVAL, "only a virtual machine's relay accepts pages"))
             }
         }
-        state.processes.truncate(MAX_PROCESSES);
-        Ok(state)
-    }
-
-    /// Returns as many devices as fit into a message.
-    fn list(&self, user: u32, after: &str) -> Vec<DeviceState> {
-        let (mut listed, mut bytes, mut room) = (Vec::new(), Vec::new(), MAX_MESSAGE / 2);
-        for (name, _) in self.devices.after(user, after) {
-            let Ok(state) = self.state_of(name, user) else { break };
-            encode(&state, &mut bytes);
-            let Some(left) = room.checked_sub(bytes.len()) else { break };
-            room = left;
-            listed.push(state);
-        }
-        listed
-    }
-
-    fn delete(&mut self, id: ClientId, user: u32, name: &str, force: bool) -> Result<(), Refusal> {
-        let state = self.state_of(name, user)?;
-        let attached = state.used.processes;
-        if attached > 0 && !force {
-            let first: Vec<_> = state.processes.iter().take(8).map(u32::to_string).collect();
-            let reason = format!(
-                "{name} is in use by {attached} processes ({}): end them, or say --force",
-                first.join(", ")
-            );
-            return Err(Refusal::new(libc::EBUSY, reason));
-        }
-        self.devices.remove(name);
-        let of_it = |client: &super::Client| {
-            client.tenant.as_ref().is_some_and(|tenant| tenant.device == name)
-        };
-        let clients = self.clients.iter().filter(|(other, client)| **other != id && of_it(client));
-        for other in clients.map(|(&other, _)| other).collect::<Vec<_>>() {
-            self.end_client(other, Some("its device was deleted"));
-        }
-        Ok(())
     }
 
     fn attach(
@@ -215,7 +141,7 @@ impl Daemon {
             return Err(Refusal::new(libc::EBUSY, "this connection is attached already"));
         }
         let state = self.state_of(&name, user)?;
-        let limit = state.limits.processes;
+        let limit = state.limits.objects.processes;
         if state.used.processes >= limit {
             let reason = format!("{limit} processes are attached, which is the device's limit");
             return Err(Refusal::new(libc::EUSERS, reason));
@@ -226,8 +152,13 @@ impl Daemon {
         let no_more = |error: io::Error| {
             Refusal::new(Errno::from_io(&error).0, format!("the daemon has no more room: {error}"))
         };
-        let (tenant, signal) = Tenant::new(name, memory).map_err(no_more)?;
+        let messages_per_second = state.limits.messages_per_second;
+        let (tenant, signal) = Tenant::new(name, messages_per_second, memory).map_err(no_more)?;
         self.watch(tenant.signal.as_fd(), id, true).map_err(|errno| no_more(errno.into()))?;
+        if let Some(used) = self.devices.used_mut(&tenant.device) {
+            used.clients.insert(id);
+        }
+        self.active.wake(id, self.host.now());
         self.clients.get_mut(&id).expect("it asked").tenant = Some(tenant);
         Ok(signal)
     }
@@ -235,43 +166,89 @@ impl Daemon {
     /// Executes a command of an attached process, after the work that it posted before.
     fn command(&mut self, id: ClientId, command: &Command) -> Result<Reply, Refusal> {
         self.take_posted_work_of(id).map_err(|_| errno(Errno(libc::EPROTO)))?;
+        // Unreliable requests complete when they leave, and a smaller completion queue has to hold their completions.
+        let now = self.host.now();
+        self.host.transmit(now);
         let client = &self.clients[&id];
         let tenant = client.tenant.as_ref();
         let tenant = tenant.ok_or_else(|| Refusal::new(libc::EINVAL, "not attached"))?;
-        let (device, owner) = (tenant.device.clone(), tenant.owner());
+        let (device, owner, user) = (tenant.device.clone(), tenant.owner(), client.user);
         let context = self.context_of(id, command).map_err(errno)?;
-        let change = change(command);
-        if let Some((kind, true)) = change {
-            let mut state = self.state_of(&device, client.user)?;
-            if kind.of(&mut state.used) >= kind.of(&mut state.limits) {
-                return Err(errno(Errno(libc::ENOMEM)));
+        let region = self.region_of(command);
+        if let Err(refusal) = self.check_limits(&device, user, command, region) {
+            if let Some(tenant) = self.clients.get_mut(&id).and_then(|it| it.tenant.as_mut()) {
+                tenant.counters.commands_refused += 1;
             }
-            let has = kind.of(&mut self.used_by(client.user)).map_or(0, |count| *count);
-            self.quotas.check(client.user, kind, has)?;
-        }
-        if matches!(command, Command::OpenContext) {
-            self.quotas.check(client.user, Kind::Contexts, self.contexts_of(client.user))?;
+            return Err(refusal);
         }
         if let Command::Route(_, peer, row) = *command
             && !self.is_route(peer, row)
         {
             return Err(errno(Errno(libc::EINVAL)));
         }
-        let now = self.host.now();
         let reply = self.host.execute(now, owner, command).map_err(errno)?;
         self.host.transmit(now);
-        self.account(id, command, context, &reply);
+        self.account(id, command, context, region, &reply);
         // Completions from before the command are delivered before its answer.
         self.deliver_all();
         Ok(reply)
     }
 
-    /// Updates the counts after a command.
+    /// Checks that a command exceeds no limit of the device and no quota of the user.
+    fn check_limits(
+        &self,
+        device: &str,
+        user: u32,
+        command: &Command,
+        region: Option<(Context, u64)>,
+    ) -> Result<(), Refusal> {
+        if let Some((kind, true)) = change(command) {
+            let DeviceState { mut used, limits, .. } = self.state_of(device, user)?;
+            let mut limits = limits.objects;
+            if kind.of(&mut used) >= kind.of(&mut limits) {
+                return Err(errno(Errno(libc::ENOMEM)));
+            }
+            let has = kind.of(&mut self.used_by(user)).map_or(0, |count| *count);
+            self.quotas.check(user, kind, has)?;
+        }
+        if matches!(command, Command::OpenContext) {
+            self.quotas.check(user, Kind::Contexts, self.contexts_of(user))?;
+        }
+        let registers = match *command {
+            Command::Register(_, region) => region.length,
+            Command::Reregister { place: Some((_, length)), .. } => length,
+            _ => return Ok(()),
+        };
+        let DeviceState { memory, limits, .. } = self.state_of(device, user)?;
+        let (before, limit) = (region.map_or(0, |(_, length)| length), limits.memory);
+        // Whatever the limit, the sum is a number of 64 bits.
+        let limit = limit.unwrap_or(u64::MAX);
+        if (memory - before).checked_add(registers).is_some_and(|total| total <= limit) {
+            return Ok(());
+        }
+        let (has, more, limit) =
+            (ByteCount(memory - before), ByteCount(registers), ByteCount(limit));
+        let reason =
+            format!("{device} has {has} registered and may have {limit}: {more} more do not fit");
+        Err(Refusal::new(libc::ENOMEM, reason))
+    }
+
+    /// Returns the context and the length of the region that a command changes or removes.
+    fn region_of(&self, command: &Command) -> Option<(Context, u64)> {
+        let (Command::Deregister(key) | Command::Reregister { key, .. }) = *command else {
+            return None;
+        };
+        let device = &self.host.device;
+        Some((device.context_of(Handle::Key(key))?, device.region_length(key)?))
+    }
+
+    /// Updates the counts after a command about an object of `context`, which changed or removed `region`.
     fn account(
         &mut self,
         id: ClientId,
         command: &Command,
         context: Option<Context>,
+        region: Option<(Context, u64)>,
         reply: &Reply,
     ) {
         let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
@@ -280,7 +257,7 @@ impl Daemon {
         };
         match (command, reply) {
             (Command::OpenContext, Reply::Number(number)) => {
-                tenant.contexts.insert(Context(*number), Amounts::NONE);
+                tenant.contexts.insert(Context(*number), Contents::NONE);
                 self.contexts.insert(Context(*number), id);
             }
             (Command::CloseContext(context), _) => {
@@ -290,10 +267,31 @@ impl Daemon {
             _ => {}
         }
         if let (Some((kind, grows)), Some(context)) = (change(command), context)
-            && let Some(amounts) = tenant.contexts.get_mut(&context)
-            && let Some(amount) = kind.of(amounts)
+            && let Some(contents) = tenant.contexts.get_mut(&context)
+            && let Some(amount) = kind.of(&mut contents.objects)
         {
             *amount = if grows { *amount + 1 } else { amount.saturating_sub(1) };
+        }
+        // A region may move to a domain of another context.
+        if let Some((from, length)) = region
+            && let Some(contents) = tenant.contexts.get_mut(&from)
+        {
+            contents.memory -= length;
+            contents.objects.regions -= u32::from(matches!(command, Command::Reregister { .. }));
+        }
+        let now_has = match *command {
+            Command::Register(_, region) => Some((region.length, 0)),
+            Command::Reregister { place, .. } => {
+                let before = region.map_or(0, |(_, length)| length);
+                Some((place.map_or(before, |(_, length)| length), 1))
+            }
+            _ => None,
+        };
+        if let (Some((length, regions)), Some(context)) = (now_has, context)
+            && let Some(contents) = tenant.contexts.get_mut(&context)
+        {
+            contents.memory += length;
+            contents.objects.regions += regions;
         }
     }
 

@@ -16,20 +16,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use weft_rnic::{Context, Limits};
 use weft_units::Duration;
 
-use crate::attach::Socket;
+use crate::attach::{Socket, listen_at};
 use crate::device;
+use crate::engine::blocking::Stall;
 use crate::engine::{Host, Settings, own_limits};
 use crate::errno::Errno;
 use crate::interfaces::Address;
+use active::Active;
 use devices::Devices;
+use kept::Kept;
+pub use kept::StateError;
 pub use quotas::QuotaSettings;
 use quotas::Quotas;
 pub use settings::DaemonSettings;
 use stalls::Stalls;
 use tenant::Tenant;
 
+mod active;
+mod administration;
 mod control;
 mod devices;
+mod kept;
+mod pace;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod quotas;
@@ -76,7 +84,12 @@ pub struct Daemon {
     devices: Devices,
     quotas: Quotas,
     stalls: Stalls,
+    /// The file that keeps the devices, if there is one.
+    kept: Option<Arc<Kept>>,
+    /// The delay of the last change in it: that change's thread may still wait for the disk.
+    disk: Stall,
     clients: BTreeMap<ClientId, Client>,
+    active: Active,
     next_client: u64,
     /// The maximum number of clients at a time.
     max_clients: usize,
@@ -108,6 +121,9 @@ pub enum ServeError {
         #[source]
         cause: io::Error,
     },
+    /// The devices could not be read from the file that keeps them.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The engine could not be opened, or a call of the kernel failed.
     #[error("cannot open the device")]
     Device(#[source] io::Error),
@@ -124,11 +140,11 @@ impl Stopper {
     }
 }
 
-/// Returns the limits of the daemon's engine for all its processes: more contexts and domains than one process would
-/// use.
+/// Returns the limits of the daemon's engine for all its processes: more of each than one process would use.
 fn daemon_limits() -> Limits {
-    let Limits { contexts, protection_domains, completion_queues, .. } = Limits::default();
-    Limits { contexts, protection_domains, completion_queues, ..own_limits() }
+    let Limits { contexts, protection_domains, completion_queues, queue_pairs, .. } =
+        Limits::default();
+    Limits { contexts, protection_domains, completion_queues, queue_pairs, ..own_limits() }
 }
 
 fn refused(Errno(number): Errno) -> ServeError {
@@ -155,7 +171,7 @@ impl Daemon {
         addresses: Vec<Address>,
     ) -> Result<Self, ServeError> {
         let own = Settings::from_environment().map_err(refused)?;
-        let DaemonSettings { transport, encryption, held, quotas } = settings;
+        let DaemonSettings { transport, encryption, held, quotas, state } = settings;
         let settings = Settings {
             transport: own.transport.or(transport),
             encryption: own.encryption.or(encryption),
@@ -164,9 +180,15 @@ impl Daemon {
             // Each program's own.
             pin_flow_label: None,
         };
-        let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
+        let host = Host::open(&addresses, daemon_limits(), turn::budget(), false, &settings)
+            .map_err(refused)?;
         let quotas = Quotas::new(&quotas, host.device.limits(), Some(getuid().as_raw()));
         let listener = listen(path)?;
+        let kept = state.map(Kept::open).transpose();
+        // No daemon listens there any more.
+        let kept = kept.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+        let (kept, devices) =
+            kept.map_or_else(Default::default, |(kept, devices)| (Some(Arc::new(kept)), devices));
         let arrivals = host.arrivals().map_err(kernel)?;
         let daemon = Self {
             host,
@@ -176,10 +198,13 @@ impl Daemon {
             poller: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel)?,
             arrivals,
             stop: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(kernel)?),
-            devices: Devices::default(),
+            devices,
+            kept,
+            disk: Stall::default(),
             quotas,
             stalls: Stalls::default(),
             clients: BTreeMap::new(),
+            active: Active::default(),
             next_client: 0,
             max_clients: max_clients(),
             contexts: BTreeMap::new(),
@@ -214,6 +239,15 @@ impl Daemon {
         epoll::add(&self.poller, file, epoll::EventData::new_u64(key), epoll::EventFlags::IN)
     }
 
+    /// Sets which events of a client's socket the poller reports; it reports its end in any case.
+    fn watch_messages(&self, id: ClientId, flags: epoll::EventFlags) {
+        if let Some(client) = self.clients.get(&id) {
+            let key = epoll::EventData::new_u64(serve::CLIENTS + 2 * id.0);
+            // It is in the poller since it was accepted.
+            let _ = epoll::modify(&self.poller, &*client.socket, key, flags);
+        }
+    }
+
     /// Ends a client, with everything that it made: its regions, queues and rings. If the daemon ends it, standard
     /// error gets the `reason`.
     fn end_client(&mut self, id: ClientId, reason: Option<&str>) {
@@ -225,10 +259,16 @@ impl Daemon {
     fn remove_client(&mut self, id: ClientId, reason: Option<&str>) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.undelivered.remove(&id);
+        self.active.remove(id);
         // If a thread that was given up has the socket too, it stays open.
         let _ = epoll::delete(&self.poller, &*client.socket);
         if let Some(tenant) = &client.tenant {
             let _ = epoll::delete(&self.poller, &*tenant.signal);
+            if let Some(used) = self.devices.used_mut(&tenant.device) {
+                used.clients.remove(&id);
+                used.counters.add(&tenant.counters);
+                used.counters.processes_ended += u64::from(reason.is_some());
+            }
             // Under a fuzzer, clients end by the thousand.
             if let Some(reason) = reason.filter(|_| !cfg!(fuzzing)) {
                 eprintln!("weft: device {}: process {}: {reason}", tenant.device, client.process);
@@ -256,23 +296,15 @@ fn max_clients() -> usize {
     (descriptors.saturating_sub(DESCRIPTORS_KEPT) / DESCRIPTORS_EACH).max(1)
 }
 
-/// Listens at a path; replaces the socket of a daemon that died.
+/// Listens at a path, for all users if the daemon is root's.
 fn listen(path: &Path) -> Result<Socket, ServeError> {
     let failed = |cause| ServeError::Listen { path: path.into(), cause };
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    let socket = match Socket::listen(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            if Socket::connect(path).is_ok() {
-                return Err(ServeError::InUse { path: path.into() });
-            }
-            std::fs::remove_file(path).map_err(failed)?;
-            Socket::listen(path)
-        }
-        outcome => outcome,
-    };
-    let socket = socket.map_err(failed)?;
+    let is_served = |path: &Path| Socket::connect(path).is_ok();
+    let socket =
+        listen_at(path, Socket::listen, is_served).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AddrInUse => ServeError::InUse { path: path.into() },
+            _ => failed(cause),
+        })?;
     // Root's daemon can reach every process, so it checks the device's owner for each request.
     let mode = if getuid().is_root() { 0o666 } else { 0o600 };
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;

@@ -16,6 +16,7 @@ use weft_rnic::{
     Service, Sge, State,
 };
 
+use super::devices::Change;
 use super::receive::take_memory;
 use super::{Client, ClientId, Daemon, DaemonSettings};
 use crate::attach::{
@@ -68,6 +69,14 @@ pub fn daemon(bytes: &[u8]) -> bool {
         *scene = Some(taken);
         stayed
     })
+}
+
+/// Reads any bytes as the file that keeps the devices. Returns `true` if they are one.
+///
+/// # Panics
+/// If the file that is written from its devices has others.
+pub fn state(bytes: &[u8]) -> bool {
+    super::kept::check_text(bytes)
 }
 
 /// A client's own objects.
@@ -182,16 +191,20 @@ impl Scene {
         );
         assert_eq!(*self.own, [0x5a; 64], "no client writes to another user's memory");
         assert_eq!(daemon.devices.count_of(GOOD), 1);
-        let names: Vec<String> =
-            daemon.devices.after(HOSTILE, "").map(|(name, _)| name.clone()).collect();
-        names.iter().for_each(|name| daemon.devices.remove(name));
+        let devices = &mut daemon.devices;
+        let names: Vec<String> = devices.after(HOSTILE, "", false).map(str::to_owned).collect();
+        for name in names {
+            devices.apply(&Change::Delete { names: (&name).into() });
+        }
         create(daemon, "hostile", HOSTILE);
     }
 }
 
 fn create(daemon: &mut Daemon, name: &str, owner: u32) {
     let limits = if owner == HOSTILE { LIMITS } else { Amounts::default() };
-    daemon.devices.create(owner, name, None, limits, &daemon.quotas).expect("it is new");
+    let (devices, quotas) = (&mut daemon.devices, &daemon.quotas);
+    let change = devices.check_creation(owner, name.into(), None, limits.into(), quotas);
+    devices.apply(&change.expect("it is new"));
 }
 
 /// Connects a new client of this user, and returns its end of the socket.
@@ -380,6 +393,8 @@ impl Hostile {
             let answer = decode::<Result<Answer, Refusal>>(&answer).expect("it can be read");
             if let Ok(Answer::Devices(devices)) = answer {
                 assert!(devices.iter().all(|it| it.owner == HOSTILE), "others' are not listed");
+            } else if let Ok(Answer::States(devices)) = answer {
+                assert!(devices.iter().all(|it| it.owner == HOSTILE), "others' are not listed");
             }
         }
         true
@@ -526,6 +541,15 @@ mod tests {
         poster.join().unwrap();
         // A record's length is in the ring too, and counts less than the record.
         assert!(most < 2 * Page::RING, "{} rings for one message", most / Page::RING);
+    }
+
+    /// Whatever bytes are in the file that keeps the devices, the daemon starts or names a line.
+    #[test]
+    fn any_file_of_devices_is_read_or_refused() {
+        let text =
+            std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state/devices.state"));
+        let valid = survive(&[text.unwrap()], 3_000, state);
+        assert!(valid > 30, "only {valid} were valid");
     }
 
     #[test]

@@ -136,7 +136,19 @@ impl Quotas {
 
     /// Checks that a user with `has` objects of a kind may make another.
     pub(super) fn check(&self, user: u32, kind: Kind, has: u32) -> Result<(), Refusal> {
-        let Some(limit) = self.limit(user, kind).filter(|limit| has >= *limit) else {
+        self.check_more(user, kind, has, 1)
+    }
+
+    /// Checks that a user with `has` objects of a kind may make `more`.
+    pub(super) fn check_more(
+        &self,
+        user: u32,
+        kind: Kind,
+        has: u32,
+        more: u32,
+    ) -> Result<(), Refusal> {
+        let exceeds = |limit: &u32| has.saturating_add(more) > *limit;
+        let Some(limit) = self.limit(user, kind).filter(exceeds) else {
             return Ok(());
         };
         let errno = if kind == Kind::Devices { libc::EDQUOT } else { libc::ENOMEM };

@@ -4,13 +4,13 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::tenant::{MemoryError, check_memory};
+use super::tenant::{MemoryError, Provided, check_memory};
 use super::{ClientId, Daemon};
-use crate::attach::{Request, Socket, decode};
+use crate::attach::{Page, Request, Socket, decode};
 use crate::engine::blocking;
 
-/// A client's memory, if it came with the message; an error if the descriptor is something else.
-pub(super) type Memory = Result<Option<OwnedFd>, MemoryError>;
+/// A client's memory, if it came with the message; an error if a descriptor is something else.
+pub(super) type Memory = Result<Option<Provided>, MemoryError>;
 
 /// A message: its request, if valid, and the memory that came with it.
 pub(super) type Received = (Option<Request>, Memory);
@@ -69,9 +69,20 @@ fn receive_from(
     Ok(Some((request, memory)))
 }
 
-/// Returns the one descriptor of an attach request, after it is verified as the client's memory; closes others.
+/// Returns the memory of an attach request, after it is verified as the client's, and the rings if it names a place for
+/// them; closes other descriptors.
 pub(super) fn take_memory(request: Option<&Request>, descriptors: Vec<OwnedFd>) -> Memory {
-    let Some(Request::Attach { probe, .. }) = request else { return Ok(None) };
-    let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else { return Ok(None) };
-    check_memory(memory.as_fd(), *probe).map(|()| Some(memory))
+    let Some(Request::Attach { probe, rings, .. }) = request else { return Ok(None) };
+    let mut descriptors = descriptors.into_iter();
+    let Some(memory) = descriptors.next() else { return Ok(None) };
+    check_memory(memory.as_fd(), *probe)?;
+    let rings = match (*rings, descriptors.next()) {
+        (None, None) => None,
+        (Some(offset), Some(file)) if Page::is_lasting(file.as_fd()) => {
+            Some(Page::open_in(file, offset).map_err(|_| MemoryError::Rings)?)
+        }
+        (Some(_), Some(_)) => return Err(MemoryError::Rings),
+        (None, Some(_)) | (Some(_), None) => return Ok(None),
+    };
+    Ok(Some(Provided { memory, rings }))
 }

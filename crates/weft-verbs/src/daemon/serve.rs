@@ -25,8 +25,8 @@ const POLL_EVERY: u32 = 8;
 /// The idle time before the daemon sleeps: waking takes longer than most answers do.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// The maximum sleep.
-const MAX_SLEEP: Duration = Duration::from_secs(10);
+/// The interval at which the caller learns that the daemon takes turns. No sleep is longer.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
@@ -35,30 +35,36 @@ const UNTIL_ROOM: Duration = Duration::from_micros(200);
 const EVENTS: usize = 64;
 
 impl Daemon {
-    /// Serves until stopped, then ends every attached process. The calling thread supervises the one that serves.
+    /// Serves until stopped, then ends every attached process. The calling thread supervises the one that serves, which
+    /// calls `on_alive` once a second. It must not block.
     ///
     /// # Errors
     /// The kernel refuses to poll, or has no more threads.
-    pub fn run(self) -> Result<(), ServeError> {
+    pub fn run(self, on_alive: impl FnMut() + Send + 'static) -> Result<(), ServeError> {
         let seed = random().map_err(refused)?;
-        blocking::supervise(move || self.serve(), u64::from_le_bytes(seed))
+        blocking::supervise(move || self.serve(on_alive), u64::from_le_bytes(seed))
             .map_err(ServeError::Device)?
     }
 
-    fn serve(mut self) -> Result<(), ServeError> {
+    fn serve(mut self, mut on_alive: impl FnMut()) -> Result<(), ServeError> {
         let (mut turns, mut last_work, mut is_idle) = (0_u32, Instant::EPOCH, false);
+        let mut next_alive = Instant::EPOCH;
         loop {
             // A packet for an address that was not used yet may have ended the sleep.
             let worked = self.turn(is_idle);
             let now = self.host.now();
             self.host.show(now);
+            if now >= next_alive {
+                next_alive = now + ALIVE_INTERVAL;
+                on_alive();
+            }
             turns = turns.wrapping_add(1);
             if worked {
                 last_work = now;
             }
             is_idle = now.since(last_work) >= AWAKE;
             if is_idle {
-                self.sleep();
+                self.sleep(next_alive);
             } else if !worked {
                 // A process with work for the daemon may be waiting for this processor.
                 std::thread::yield_now();
@@ -74,23 +80,21 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sleeps until a packet, a client's event or a timeout.
-    fn sleep(&mut self) {
-        let pages = || self.clients.values().filter_map(|client| client.tenant.as_ref());
-        pages().for_each(|tenant| tenant.page.ask_for_signal(Page::DAEMON_SLEEPS));
+    /// Sleeps until a packet, a client's event, a timeout or `latest`.
+    fn sleep(&mut self, latest: Instant) {
+        let read = || self.active.read().filter_map(|id| self.clients.get(&id)?.tenant.as_ref());
+        read().for_each(|tenant| tenant.page.ask_for_signal(Page::DAEMON_SLEEPS));
         // Records appended before the flag was set come without a signal.
-        if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retry_delivery() {
+        if !read().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retry_delivery() {
             let now = self.host.now();
-            let longest =
-                if self.host.driver.sockets.waiting() > 0 { UNTIL_ROOM } else { MAX_SLEEP };
-            let dues = self.host.next_due().into_iter().chain(self.host.next_show());
-            let due = dues.min().unwrap_or(Instant::FAR_FUTURE);
-            let span = due.min(now + longest).since(now);
+            let retry = (self.host.driver.sockets.waiting() > 0).then(|| now + UNTIL_ROOM);
+            let dues = [self.host.next_due(), self.host.next_show(), retry, self.active.next_due()];
+            let span = dues.into_iter().flatten().fold(latest, Instant::min).since(now);
             // An interrupted or failed wait counts as a short one.
             let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], Some(&timespec(span)));
         }
-        let pages = self.clients.values().filter_map(|client| client.tenant.as_ref());
-        pages.for_each(|tenant| tenant.page.needs_no_signal(Page::DAEMON_SLEEPS));
+        let read = self.active.read().filter_map(|id| self.clients.get(&id)?.tenant.as_ref());
+        read.for_each(|tenant| tenant.page.needs_no_signal(Page::DAEMON_SLEEPS));
     }
 
     /// Handles the poller's events; returns `false` when the daemon is to stop.
@@ -119,6 +123,10 @@ impl Daemon {
         let (id, is_signal) = (ClientId(key / 2), key % 2 == 1);
         let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if !is_signal {
+            if !over && let Some(due) = self.waits_until(id) {
+                return self.pause(id, due);
+            }
+            self.active.wake(id, self.host.now());
             // The client's last messages are handled before its end: the poller reports it again until then.
             if !self.handle_message(id) {
                 self.end_client(id, None);
@@ -127,7 +135,15 @@ impl Daemon {
             self.end_client(id, None);
         } else {
             self.take_signals(id);
+            self.active.wake(id, self.host.now());
         }
+    }
+
+    /// Returns the time from which a client's device may send, if its limit of messages makes it wait.
+    fn waits_until(&self, id: ClientId) -> Option<Instant> {
+        let tenant = self.clients.get(&id)?.tenant.as_ref()?;
+        tenant.messages_per_second?;
+        self.devices.waits_until(&tenant.device, self.host.now())
     }
 
     /// Checks that another client of this user may connect. No user but root has more than half of the places.

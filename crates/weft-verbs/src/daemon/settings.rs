@@ -1,5 +1,6 @@
 //! Settings of a daemon's file: the transport's keys and the daemon's own.
 
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use weft_udp::{EncryptionSettings, SettingError, TransportSettings};
@@ -19,7 +20,12 @@ pub struct DaemonSettings {
     pub held: HeldSettings,
     /// The quotas of each user.
     pub quotas: QuotaSettings,
+    /// The file that keeps the devices for the next daemon; without one they end with this daemon.
+    pub state: Option<PathBuf>,
 }
+
+/// The key of the file that keeps the devices.
+const STATE: &str = "state";
 
 impl DaemonSettings {
     /// Returns every key.
@@ -29,6 +35,7 @@ impl DaemonSettings {
             &EncryptionSettings::KEYS,
             &HeldSettings::KEYS,
             &QuotaSettings::KEYS,
+            &[STATE],
         ]
         .concat()
     }
@@ -46,6 +53,9 @@ impl DaemonSettings {
             self.held.set(key, value)
         } else if QuotaSettings::KEYS.contains(&key) {
             self.quotas.set(key, value)
+        } else if key == STATE {
+            self.state = Some(value.into());
+            Ok(())
         } else {
             static KEYS: LazyLock<Vec<&str>> = LazyLock::new(DaemonSettings::keys);
             let reason = UnknownName::new("setting", key, &KEYS).into();
@@ -66,6 +76,8 @@ mod tests {
         }
         assert_eq!(settings.transport.paths, Some(4));
         assert_ne!(settings.quotas, QuotaSettings::default());
+        settings.set("state", "/var/lib/weft/a.state").unwrap();
+        assert_eq!(settings.state, Some("/var/lib/weft/a.state".into()));
         assert_eq!(settings.held.bytes, Some("1GiB".parse().unwrap()));
         let refused = |key, value| DaemonSettings::default().set(key, value).unwrap_err();
         assert!(refused("held-byte", "1GiB").to_string().contains("held-bytes"));

@@ -5,10 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use weft_rnic::{CompletionQueue, Context, Device, Event, Owner};
+use weft_rnic::{CompletionQueue, Context, Device, Event, Owner, Status, WorkKind};
 
 use super::devices::sum;
-use crate::attach::{Amounts, Consumer, Corrupt, Notice, Page, Probe, Producer, Signal, encode};
+use crate::attach::{
+    Amounts, Consumer, Corrupt, DeviceCounters, Notice, Page, Posted, Probe, Producer, Signal,
+    encode,
+};
 use crate::engine::owner_of;
 
 /// An attached process.
@@ -22,12 +25,36 @@ pub(super) struct Tenant {
     pub(super) signal: Arc<Signal>,
     pub(super) work: Consumer,
     notices: Producer,
-    /// Its contexts, each a virtual device, and the amounts of objects in them.
-    pub(super) contexts: BTreeMap<Context, Amounts>,
+    /// Its contexts, each a virtual device, and what is in them.
+    pub(super) contexts: BTreeMap<Context, Contents>,
+    /// The device's limit of messages a second.
+    pub(super) messages_per_second: Option<u32>,
+    pub(super) counters: DeviceCounters,
     /// The completion queues with undelivered completions.
     ready: BTreeSet<CompletionQueue>,
     /// The undelivered events.
     events: VecDeque<Event>,
+}
+
+/// The contents of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) objects: Amounts,
+    /// Registered memory, bytes.
+    pub(super) memory: u64,
+}
+
+impl Contents {
+    pub(super) const NONE: Self = Self { objects: Amounts::NONE, memory: 0 };
+}
+
+/// The memory that a client attaches with.
+#[derive(Debug)]
+pub(super) struct Provided {
+    /// A descriptor of its `/proc/self/mem`.
+    pub(super) memory: OwnedFd,
+    /// The rings, if they are in memory of the client's.
+    pub(super) rings: Option<Page>,
 }
 
 /// The free space that the ring must have before a record is written, bytes.
@@ -42,16 +69,23 @@ impl Tenant {
     ///
     /// # Errors
     /// There is no more memory, or no more descriptors.
-    pub(super) fn new(device: String, memory: OwnedFd) -> io::Result<(Self, Signal)> {
+    pub(super) fn new(
+        device: String,
+        messages_per_second: Option<u32>,
+        provided: Provided,
+    ) -> io::Result<(Self, Signal)> {
         let [signal, other] = Signal::pair()?;
+        let Provided { memory, rings } = provided;
         let tenant = Self {
             device,
             memory,
-            page: Page::create()?,
+            page: rings.map_or_else(Page::create, Ok)?,
             signal: Arc::new(signal),
             work: Consumer::new(Page::WORK),
             notices: Producer::new(Page::NOTICES),
             contexts: BTreeMap::new(),
+            messages_per_second,
+            counters: DeviceCounters::default(),
             ready: BTreeSet::new(),
             events: VecDeque::new(),
         };
@@ -66,7 +100,18 @@ impl Tenant {
     /// Returns the amounts of its objects.
     pub(super) fn used(&self) -> Amounts {
         let one = Amounts { processes: 1, ..Amounts::NONE };
-        self.contexts.values().copied().fold(one, sum)
+        self.contexts.values().map(|contents| contents.objects).fold(one, sum)
+    }
+
+    /// Returns its registered memory, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.contexts.values().map(|contents| contents.memory).sum()
+    }
+
+    /// Counts a send request.
+    pub(super) fn count_posted(&mut self, request: &Posted<'_>) {
+        self.counters.requests_posted += 1;
+        self.counters.bytes_posted += request.bytes();
     }
 
     /// Records that a completion queue has undelivered completions.
@@ -109,6 +154,14 @@ impl Tenant {
             // An overrun queue has no completions either: its event reports it.
             match device.poll_cq(cq) {
                 Ok(Some(completion)) => {
+                    let is_success = completion.status == Status::Success;
+                    let receives = [WorkKind::Receive, WorkKind::ReceiveWriteWithImmediate];
+                    if !is_success {
+                        self.counters.requests_failed += 1;
+                    } else if receives.contains(&completion.kind) {
+                        self.counters.messages_received += 1;
+                        self.counters.bytes_received += u64::from(completion.length);
+                    }
                     encode(&Notice::Completion(cq, completion), record);
                     delivered |= self.notices.push(&self.page, record)?;
                 }
@@ -156,6 +209,12 @@ pub(super) enum MemoryError {
     /// The memory cannot be written.
     #[error("this process's memory cannot be written through its /proc/self/mem")]
     Unwritable,
+    /// The memory for the rings may change its size, or is too short or too long.
+    #[error(
+        "the rings' file is no memfd of at most 64 MiB that is sealed against shrinking and growing, or has no room for \
+         them"
+    )]
+    Rings,
 }
 
 /// Checks that a descriptor is the memory of the attaching process, and readable and writable.

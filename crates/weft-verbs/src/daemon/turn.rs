@@ -1,6 +1,9 @@
 //! One turn: receives packets and work, sends packets, delivers completions and events.
 
+use rustix::event::epoll;
 use weft_rnic::{Event, Handle, Owner};
+use weft_udp::Budget;
+use weft_units::Instant;
 
 use super::tenant::Tenant;
 use super::{Client, ClientId, Daemon};
@@ -11,6 +14,16 @@ use crate::engine::blocking::{self, Stall};
 /// The maximum number of work requests taken from one client in a row, for fairness.
 const MAX_REQUESTS: usize = 64;
 
+/// Number of datagrams of one address after which a turn reads no more. It is larger than the number that leave in one: otherwise
+/// arrivals of many clients, each of which is one datagram, would wait longer and longer. A turn looks at the ring of every client
+/// at work, so it also is the number of datagrams that share the cost of that.
+const MAX_DATAGRAMS: usize = 256;
+
+/// Returns the limits of a turn.
+pub(super) fn budget() -> Budget {
+    Budget { datagrams: MAX_DATAGRAMS, ..Budget::default() }
+}
+
 impl Daemon {
     /// Runs one turn without waiting, over `all` addresses or over those in use. Returns `true` if there was work.
     pub(super) fn turn(&mut self, all: bool) -> bool {
@@ -18,13 +31,19 @@ impl Daemon {
         let now = self.host.now();
         let handled = if all { self.host.turn_with(now, true) } else { self.host.turn(now) };
         let mut worked = handled > 0;
-        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        self.resume(now);
+        let ids: Vec<ClientId> = self.active.read().collect();
         for id in ids {
-            match self.take_work_of(id) {
-                Ok(bytes) => worked |= bytes > 0,
+            match self.take_work_of(id, false) {
+                Ok(0) => {}
+                Ok(_) => {
+                    self.active.wake(id, now);
+                    worked = true;
+                }
                 Err(reason) => self.end_client(id, Some(reason)),
             }
         }
+        self.rest(now);
         let now = self.host.now();
         self.end_faulty();
         worked |= self.host.transmit(now) > 0;
@@ -32,15 +51,50 @@ impl Daemon {
         self.deliver_all() || worked
     }
 
-    /// Takes all the work that a client had posted when this is called. The client may refill its ring all the while,
-    /// so this ends after as many bytes as a ring has.
+    /// Stops to read clients that have posted nothing for long. The next request of each comes with a signal.
+    fn rest(&mut self, now: Instant) {
+        for id in self.active.idle(now) {
+            if let Some(tenant) = self.clients.get(&id).and_then(|client| client.tenant.as_ref()) {
+                tenant.page.ask_for_signal(Page::DAEMON_SLEEPS);
+                if tenant.work.has_any(&tenant.page) {
+                    // It came before the flag was set, and without a signal.
+                    tenant.page.needs_no_signal(Page::DAEMON_SLEEPS);
+                    continue;
+                }
+            }
+            self.active.rest(id);
+        }
+    }
+
+    /// Makes a client wait until its device may send again: its ring is not read, nor are its messages, which may be commands
+    /// about what is in the ring.
+    pub(super) fn pause(&mut self, id: ClientId, due: Instant) {
+        if !self.active.wait(id, due) {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if let Some(tenant) = &mut client.tenant {
+            tenant.counters.waits += 1;
+        }
+        self.watch_messages(id, epoll::EventFlags::empty());
+    }
+
+    /// Reads clients again whose device may send again.
+    fn resume(&mut self, now: Instant) {
+        while let Some(id) = self.active.pop_due(now) {
+            self.watch_messages(id, epoll::EventFlags::IN);
+        }
+    }
+
+    /// Takes all the work that a client had posted when this is called, whatever its device's limit of messages: they count
+    /// against it later. The client may refill its ring all the while, so this ends after as many bytes as a ring has.
     ///
     /// # Errors
     /// The ring's content is invalid; the error is the reason in words.
     pub(super) fn take_posted_work_of(&mut self, id: ClientId) -> Result<(), &'static str> {
         let mut taken = 0;
         while taken < Page::RING as usize {
-            match self.take_work_of(id)? {
+            match self.take_work_of(id, true)? {
                 0 => break,
                 bytes => taken += bytes,
             }
@@ -48,11 +102,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes work from a client's ring. Returns the number of bytes of its records.
+    /// Takes work from a client's ring; with `at_once` also what its device may send only later. Returns the number of bytes
+    /// of its records.
     ///
     /// # Errors
     /// The ring's content is invalid; the error is the reason in words.
-    fn take_work_of(&mut self, id: ClientId) -> Result<usize, &'static str> {
+    fn take_work_of(&mut self, id: ClientId, at_once: bool) -> Result<usize, &'static str> {
         let mut record = core::mem::take(&mut self.record);
         let (mut bytes, mut outcome) = (0, Ok(()));
         for _ in 0..MAX_REQUESTS {
@@ -60,6 +115,16 @@ impl Daemon {
             else {
                 break;
             };
+            if !tenant.work.has_any(&tenant.page) {
+                break;
+            }
+            if tenant.messages_per_second.is_some()
+                && !at_once
+                && let Some(due) = self.devices.waits_until(&tenant.device, self.host.now())
+            {
+                self.pause(id, due);
+                break;
+            }
             match tenant.work.pop(&tenant.page, &mut record) {
                 Ok(true) => bytes += record.len(),
                 Ok(false) => break,
@@ -95,7 +160,16 @@ impl Daemon {
             Work::Receive(qp, awaited) => device.post_receive(*qp, &awaited.request()),
             Work::SharedReceive(srq, awaited) => device.post_srq_receive(*srq, &awaited.request()),
         };
-        posted.map_err(|_| "it posted a request that its queue refuses")
+        posted.map_err(|_| "it posted a request that its queue refuses")?;
+        if let Work::Send(_, posted) = &work
+            && let Some(tenant) = self.clients.get_mut(&id).and_then(|it| it.tenant.as_mut())
+        {
+            tenant.count_posted(posted);
+            if let Some(per_second) = tenant.messages_per_second {
+                self.devices.charge(&tenant.device, now, per_second);
+            }
+        }
+        Ok(())
     }
 
     /// Ends clients whose registered memory no longer exists, before a peer gets an acknowledgement or the data: as an

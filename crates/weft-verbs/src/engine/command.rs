@@ -114,6 +114,20 @@ impl Command {
         }
     }
 
+    /// Returns `true` if the command only ends an object.
+    pub(crate) const fn ends_object(&self) -> bool {
+        matches!(
+            self,
+            Self::CloseContext(_)
+                | Self::DeallocateDomain(_)
+                | Self::Deregister(_)
+                | Self::DeallocateWindow(_)
+                | Self::DestroyCq(_)
+                | Self::DestroySrq(_)
+                | Self::DestroyQp(_)
+        )
+    }
+
     /// Returns the context, if the command names one directly.
     pub(crate) const fn context(&self) -> Option<Context> {
         match *self {

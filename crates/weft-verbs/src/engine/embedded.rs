@@ -11,6 +11,7 @@ use weft_rnic::{
     Arm, Completion, CompletionQueue, QueuePairNumber, ReceiveRequest, SendRequest,
     SharedReceiveQueue,
 };
+use weft_udp::Budget;
 use weft_units::Instant;
 
 use super::command::{Command, Reply};
@@ -48,8 +49,13 @@ impl Embedded {
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(super) fn open() -> Outcome<Self> {
-        let host =
-            Host::open(&DEVICE.addresses, own_limits(), true, &Settings::from_environment()?)?;
+        let host = Host::open(
+            &DEVICE.addresses,
+            own_limits(),
+            Budget::default(),
+            true,
+            &Settings::from_environment()?,
+        )?;
         Ok(Self {
             arrivals: host.arrivals().map_err(Errno::from)?,
             host: Mutex::new(host),

@@ -8,7 +8,7 @@ use std::thread;
 use weft_udp::Clock;
 use weft_units::{Duration, Instant};
 
-use super::{CURRENT, Engine, Host};
+use super::{Engine, Host, current};
 
 /// The maximum time for peers: a lost packet is retransmitted several times in it.
 const LINGER: Duration = Duration::from_millis(50);
@@ -25,9 +25,8 @@ pub(super) fn watch() {
 
 /// Runs when the program has returned from `main` or called `exit`.
 extern "C" fn at_exit() {
-    // SAFETY: the pointer is null or an engine that is never freed.
-    let current = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
-    let Some(Engine::Embedded(engine)) = current else { return };
+    let current = current::get();
+    let Some(Engine::Embedded(engine)) = current.as_deref() else { return };
     let _ = std::panic::catch_unwind(|| {
         let until = Clock.now() + LINGER;
         // Threads that poll without a pause would take the lock again before this one is scheduled.

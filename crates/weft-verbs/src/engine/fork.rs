@@ -2,11 +2,11 @@
 //! child cannot use the parent's engine: verbs on inherited objects fail with EIO, and a device that the child opens
 //! gets its own engine and port.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::{ptr, sync::Once};
 
-use super::CURRENT;
+use super::current;
 
 /// Maximum number of descriptors that a child closes. A child that kept them open would occupy the parent's port for as
 /// long as it lives, and hide the parent's end from its peers.
@@ -34,14 +34,50 @@ pub(super) fn watch(descriptors: &[RawFd]) {
     });
 }
 
-/// Adds a socket that children close.
-pub(super) fn hold(socket: BorrowedFd<'_>) {
-    let _ = change(NONE, socket.as_raw_fd());
+/// Has children keep these descriptors, which are about to be closed: their numbers will be other files'.
+pub(super) fn forget(descriptors: &[RawFd]) {
+    for &descriptor in descriptors {
+        let _ = change(descriptor, NONE);
+    }
 }
 
-/// Removes a socket that is about to be closed.
-pub(super) fn release(socket: BorrowedFd<'_>) {
-    let _ = change(socket.as_raw_fd(), NONE);
+/// Adds a descriptor that children close.
+pub(crate) fn hold(descriptor: BorrowedFd<'_>) {
+    let _ = change(NONE, descriptor.as_raw_fd());
+}
+
+/// Removes a descriptor that is about to be closed: its number will be another file's, which children keep.
+pub(crate) fn release(descriptor: BorrowedFd<'_>) {
+    let _ = change(descriptor.as_raw_fd(), NONE);
+}
+
+/// A descriptor that children close.
+#[derive(Debug)]
+pub(crate) struct Held(OwnedFd);
+
+impl Held {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        hold(descriptor.as_fd());
+        Self(descriptor)
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        release(self.0.as_fd());
+    }
+}
+
+/// Returns `true` if children close the descriptor with this number.
+#[cfg(test)]
+pub(crate) fn is_held(descriptor: RawFd) -> bool {
+    HELD.iter().any(|slot| slot.load(Ordering::Relaxed) == descriptor)
 }
 
 fn change(from: i32, to: i32) -> Option<i32> {
@@ -54,7 +90,7 @@ fn change(from: i32, to: i32) -> Option<i32> {
 /// Runs in the child before `fork` returns there.
 unsafe extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    CURRENT.store(ptr::null_mut(), Ordering::Release);
+    current::abandon();
     for slot in &HELD {
         let fd = slot.swap(NONE, Ordering::AcqRel);
         if fd != NONE {

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use weft_rnic::{Context, Source, Transmit};
 use weft_seal::Seals;
 use weft_udp::SocketSet;
-use weft_udp::sockets::{Inbox, Senders, SocketConfig, SocketError};
+use weft_udp::sockets::{Inbox, Senders, SocketConfig, SocketError, Wire};
 use weft_udp::wait::wait;
 use weft_units::{Duration, Instant};
 
@@ -73,7 +73,7 @@ pub(crate) struct Links {
 
 impl Links {
     /// Takes a share of the host that no other process has, on all of these addresses. Packets have `packet` bytes of
-    /// payload.
+    /// payload and take `wire`.
     ///
     /// # Errors
     /// All shares are taken, or the kernel has no more sockets.
@@ -81,13 +81,20 @@ impl Links {
         addresses: &[IpAddr],
         paths: u16,
         packet: u16,
+        wire: Wire,
         planned: &Planned,
     ) -> Result<Self, SocketError> {
         let mut refusal = None;
         for share in 0..SHARES {
             let bound: Result<Vec<Link>, SocketError> = addresses
                 .iter()
-                .map(|&ip| Link::open(SocketAddr::new(ip, FIRST_PORT + share), paths, planned))
+                .map(|&ip| {
+                    let local = SocketAddr::new(ip, FIRST_PORT + share);
+                    // AF_XDP refuses the loopback interface, which every device has, with a line.
+                    let wire = if ip.is_loopback() { Wire::Kernel } else { wire };
+                    let config = SocketConfig { wire, ..SocketConfig::new(local, paths) };
+                    Link::open(config, planned)
+                })
                 .collect();
             match bound {
                 Ok(links) => {
@@ -318,12 +325,12 @@ impl SocketSet for Links {
 }
 
 impl Link {
-    fn open(local: SocketAddr, paths: u16, planned: &Planned) -> Result<Self, SocketError> {
-        let planned = planned.from(local.ip(), paths);
+    fn open(config: SocketConfig, planned: &Planned) -> Result<Self, SocketError> {
+        let planned = planned.from(config.local.ip(), config.paths);
         let further_source_ports = planned.own().iter().map(|socket| socket.port).collect();
-        let config = SocketConfig { further_source_ports, ..SocketConfig::new(local, paths) };
+        let config = SocketConfig { further_source_ports, ..config };
         let (inbox, _) = Inbox::open(&config)?;
-        let (ip, chosen) = (local.ip(), SourcePorts::default());
+        let (ip, chosen) = (config.local.ip(), SourcePorts::default());
         Ok(Self { ip, inbox, senders: None, config, planned, chosen, idle: 0 })
     }
 
@@ -407,7 +414,7 @@ mod tests {
     fn links() -> Links {
         let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
         let planned = Planned::from_environment().unwrap();
-        Links::open(&addresses, 1, 1_024, &planned).unwrap()
+        Links::open(&addresses, 1, 1_024, Wire::Kernel, &planned).unwrap()
     }
 
     fn address(last: u8) -> IpAddr {

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use weft_rnic::Limits;
 use weft_seal::{SealConfig, Seals};
@@ -16,18 +14,20 @@ use weft_udp::{
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
-use crate::device::{DEVICE, limits, mtu_of};
+use crate::device::{DEVICE, Location, limits, mtu_of};
 use crate::errno::{Errno, Outcome};
 use crate::interfaces::Address;
 
 mod attached;
 pub(crate) mod blocking;
+mod client;
 pub(crate) mod command;
 mod commands;
+mod current;
 mod embedded;
 pub(crate) mod events;
 mod exit;
-mod fork;
+pub(crate) mod fork;
 mod host;
 mod links;
 mod memory;
@@ -40,6 +40,7 @@ mod show;
 mod source_ports;
 
 use attached::Attached;
+pub use client::{ClientAddress, DeviceClient, Done};
 pub(crate) use command::Region;
 pub(crate) use commands::address_of;
 use embedded::Embedded;
@@ -68,9 +69,6 @@ const IPV4_UDP: u32 = 20 + 8;
 /// datagrams (GSO).
 const BURST: u32 = 65_507;
 
-/// The engine of this process. It is null before the first device is opened, and again in a child of `fork`.
-static CURRENT: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
-
 /// The engine behind the device.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one, and it is not moved")]
@@ -82,44 +80,59 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Returns the engine of this process; opens it if there is none.
+    /// Returns the engine of this process; opens it if there is none, or if its daemon has ended.
     ///
     /// # Errors
     /// The kernel has no more sockets or threads, no port is free, or the daemon refuses.
-    pub(crate) fn current() -> Outcome<&'static Self> {
-        // SAFETY: the pointer is null or an engine that is never freed.
-        if let Some(engine) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
-            return Ok(engine);
+    pub(crate) fn current() -> Outcome<Arc<Self>> {
+        let former = current::get();
+        match former {
+            Some(engine) if !engine.has_ended() => return Ok(engine),
+            _ => {}
         }
-        let new = Arc::into_raw(Arc::new(Self::open()?)).cast_mut();
-        let null = ptr::null_mut();
-        match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                // SAFETY: it was published above and is never freed.
-                let engine = unsafe { &*new };
-                fork::watch(&engine.descriptors());
-                match engine {
-                    Self::Embedded(embedded) => {
-                        exit::watch();
-                        progress::start(embedded)?;
-                    }
-                    Self::Attached(attached) => attached.start()?,
-                }
-                Ok(engine)
+        let new = Arc::new(Self::open(former.is_some())?);
+        if let Some(other) = current::replace(former.as_ref(), &new) {
+            // Another thread was faster.
+            return Ok(other);
+        }
+        fork::watch(&new.descriptors());
+        match &*new {
+            Self::Embedded(_) => {
+                exit::watch();
+                progress::start(new.clone())?;
             }
-            Err(other) => {
-                // SAFETY: this thread owns `new`: another thread was faster.
-                drop(unsafe { Arc::from_raw(new.cast_const()) });
-                // SAFETY: the pointer is not null, and the engine is never freed.
-                Ok(unsafe { &*other })
-            }
+            Self::Attached(_) => Attached::start(new.clone())?,
+        }
+        Ok(new)
+    }
+
+    /// Returns `true` if the daemon that this process was attached to has ended.
+    pub(crate) fn has_lost_daemon() -> bool {
+        current::get().is_some_and(|engine| engine.has_ended())
+    }
+
+    /// Returns `true` if the engine is that of a parent, which a child of `fork` may neither use nor free.
+    pub(crate) fn is_inherited(&self) -> bool {
+        match self {
+            Self::Embedded(_) => false,
+            Self::Attached(attached) => attached.is_inherited(),
         }
     }
 
-    fn open() -> Outcome<Self> {
-        match DEVICE.daemon() {
-            Some(name) => Attached::open(name).map(Self::Attached),
-            None => Embedded::open().map(Self::Embedded),
+    /// Returns `true` if the daemon has ended, or has ended this process's device.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Embedded(_) => false,
+            Self::Attached(attached) => attached.has_ended(),
+        }
+    }
+
+    /// Opens an engine; `again` if this process had one whose daemon has ended, which may be starting.
+    fn open(again: bool) -> Outcome<Self> {
+        match DEVICE.location() {
+            Location::Attached(name) => Attached::open(name, again).map(Self::Attached),
+            Location::Guest(name) => Attached::open_in_guest(name).map(Self::Attached),
+            Location::Embedded => Embedded::open().map(Self::Embedded),
         }
     }
 
@@ -133,14 +146,16 @@ impl Engine {
 }
 
 impl Host {
-    /// Opens a device with these limits, and sockets on these addresses of this host; with `neighbours` also shared
-    /// memory with other processes of the host, for a device that uses memory of this process only.
+    /// Opens a device with these limits, and sockets on these addresses of this host, of which a turn reads within
+    /// `budget`; with `neighbours` also shared memory with other processes of the host, for a device that uses memory of
+    /// this process only.
     ///
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(crate) fn open(
         addresses: &[Address],
         limits: Limits,
+        budget: Budget,
         neighbours: bool,
         settings: &Settings,
     ) -> Outcome<Self> {
@@ -156,10 +171,11 @@ impl Host {
         let key_log = settings.encryption.open_key_log().map_err(refuse)?;
         let seals = Seals::new(encryption, random()?);
         let is_on = seals.is_on();
-        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned)
+        let wire = settings.transport.wire.unwrap_or_default();
+        let links = Links::open(&addresses, transport.paths, transport.mtu, wire, &planned)
             .map_err(Errno::from_socket)?;
         let share = links.share();
-        let mut driver = Driver::new(links, seals, Budget::default());
+        let mut driver = Driver::new(links, seals, budget);
         driver.key_log = key_log;
         let port = port_of(u32::from(share) << 16);
         let endpoint = EndpointConfig {

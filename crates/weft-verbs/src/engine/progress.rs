@@ -2,6 +2,7 @@
 //! detects dead peers while the program computes, sleeps or waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -11,7 +12,7 @@ use weft_udp::{Clock, SocketSet as _};
 use weft_units::{Duration, Instant};
 
 use super::pace::Evaluator;
-use super::{Embedded, NEVER};
+use super::{Embedded, Engine, NEVER};
 use crate::errno::{Errno, Outcome};
 use crate::thread;
 
@@ -28,8 +29,13 @@ const MAX_NAPS: Duration = Duration::from_millis(10);
 const YIELD_TIME: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
-pub(super) fn start(engine: &'static Embedded) -> Outcome<()> {
-    thread::spawn(move || run(engine)).map_err(|error| Errno::from_io(&error))
+pub(super) fn start(engine: Arc<Engine>) -> Outcome<()> {
+    let run = move || {
+        if let Engine::Embedded(embedded) = &*engine {
+            run(embedded);
+        }
+    };
+    thread::spawn(run).map_err(|error| Errno::from_io(&error))
 }
 
 fn run(engine: &Embedded) {

@@ -4,7 +4,8 @@ use core::ffi::{c_char, c_int};
 
 use super::tables::tables;
 use crate::context::Context;
-use crate::device::DEVICE;
+use crate::device::{DEVICE, Device};
+use crate::engine::Engine;
 use crate::errno::{number, pointer};
 use crate::usage;
 use weft_verbs_abi::*;
@@ -25,9 +26,11 @@ extern "C" fn weft_unused_device() -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     usage::on_list();
+    DEVICE.look_again(Engine::has_lost_daemon());
     let null = core::ptr::null_mut();
-    let there = DEVICE.is_there();
-    let device = if there { (&raw const DEVICE.public).cast_mut() } else { null };
+    let found: &Device = &DEVICE;
+    let there = found.is_there();
+    let device = if there { (&raw const found.public).cast_mut() } else { null };
     let list = Box::new([device, null]);
     // SAFETY: guaranteed by the caller.
     if let Some(count) = unsafe { count.as_mut() } {

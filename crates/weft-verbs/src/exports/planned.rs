@@ -9,7 +9,7 @@ use crate::errno::{EINVAL, number};
 /// Returns the UDP port at which this process's device receives; 0 if it has none of its own.
 #[unsafe(no_mangle)]
 extern "C" fn weft_receive_port() -> u16 {
-    Engine::current().map_or(0, Engine::receive_port)
+    Engine::current().map_or(0, |engine| engine.receive_port())
 }
 
 /// Replaces the table of planned source ports (`WEFT_PORTS`) by a CSV of `length` bytes. Returns 0, or the error:

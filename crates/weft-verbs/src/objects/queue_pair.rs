@@ -7,9 +7,9 @@ use weft_rnic::{Access, Attributes, QueuePairNumber, Service, State};
 
 use super::address_handle::resolve;
 use super::{Object, Shared};
-use crate::context::Opened;
+use crate::context::{Context, Opened};
+use crate::engine::address_of;
 use crate::engine::events::Open;
-use crate::engine::{Engine, address_of};
 use crate::errno::{EINVAL, Outcome, number};
 use weft_verbs_abi::*;
 
@@ -240,13 +240,20 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
-/// Returns 1 if a connected queue pair of this process has unsent requests, or completions that wait to be polled;
+/// Returns 1 if a connected queue pair of this context's device has unsent requests, or completions that wait to be polled;
 /// otherwise 0. The connection manager calls it. The queue pair is identified by number, because it may be destroyed
-/// meanwhile.
+/// meanwhile; the context is not, because the device that was opened after a daemon's end has the same numbers.
+///
+/// # Safety
+/// `context` is open, or null.
 #[unsafe(no_mangle)]
-extern "C" fn weft_has_unseen(qp_num: u32) -> c_int {
-    let unseen = Engine::current().and_then(|engine| engine.has_unseen(QueuePairNumber(qp_num)));
-    unseen.is_ok_and(|unseen| unseen).into()
+unsafe extern "C" fn weft_has_unseen(context: *mut ibv_context, qp_num: u32) -> c_int {
+    if context.is_null() {
+        return 0;
+    }
+    // SAFETY: guaranteed by the caller.
+    let engine = unsafe { &Context::of(context).opened.engine };
+    matches!(engine.has_unseen(QueuePairNumber(qp_num)), Ok(true)).into()
 }
 
 /// Returns 0: bytes of different messages, and of one message except the last, may arrive in any order.

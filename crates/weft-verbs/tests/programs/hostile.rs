@@ -1,13 +1,14 @@
 //! A test of hosts that send any bytes to the ports of processes with the device.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use weft_units::{Rng, Seed};
 
-use crate::pair::{OneHost, run};
+use crate::pair::{OneHost, Stage, run};
+use crate::two_namespaces::two_hosts;
 
 /// The ports at which processes receive: the first of the 256 shares.
 const PORTS: std::ops::Range<u16> = 0x5000..0x5008;
@@ -55,19 +56,18 @@ impl Drop for Over<'_> {
     }
 }
 
-#[test]
-fn strangers_change_nothing_between_two_programs() {
+/// Runs two programs while `socket` sends forged packets to every process with the device at `target`.
+fn attack(stage: &(impl Stage + Sync), socket: &UdpSocket, target: IpAddr, words: &str) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let enemy = scope.spawn(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let (packets, mut rng) = (packets(), Seed(4).rng());
             let mut sent = 0u64;
             while !over.load(Ordering::Relaxed) {
                 let forged = forge(&packets[rng.index(packets.len())], &mut rng);
                 for port in PORTS {
                     // The port may be closed.
-                    sent += u64::from(socket.send_to(&forged, ("127.0.0.1", port)).is_ok());
+                    sent += u64::from(socket.send_to(&forged, (target, port)).is_ok());
                 }
                 // A flood would only take the processor away from the programs under test.
                 thread::yield_now();
@@ -75,13 +75,29 @@ fn strangers_change_nothing_between_two_programs() {
             sent
         });
         let ends = Over(&over);
-        let printed = run(&OneHost, "ibv_rc_pingpong -g 0 -c -s 100000 -n 300");
+        let printed = run(stage, words);
         drop(ends);
         let sent = enemy.join().unwrap();
         assert!(printed.client.contains("usec/iter"), "{printed:?}");
         for output in [&printed.client, &printed.server] {
-            assert!(!output.contains("invalid data"), "{printed:?}");
+            assert!(!output.contains("invalid data") && !output.contains("AF_XDP"), "{printed:?}");
         }
         assert!(sent > 1000, "{sent} packets are no attack");
     });
+}
+
+#[test]
+fn strangers_change_nothing_between_two_programs() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = [127, 0, 0, 1].into();
+    attack(&OneHost, &socket, target, "ibv_rc_pingpong -g 0 -c -s 100000 -n 300");
+}
+
+#[test]
+fn strangers_change_nothing_between_two_programs_by_af_xdp() {
+    let Some(hosts) = two_hosts("strangers and AF_XDP") else { return };
+    let socket = hosts.0.enter("h1", || UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    let target = hosts.0.fabric().address(0).into();
+    let words = "env WEFT_WIRE=af-xdp ibv_rc_pingpong -g 0 -c -s 100000 -n 100";
+    attack(&hosts, &socket, target, words);
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 mod conformance;
 mod for_everybody;
+mod guests;
 mod hostile;
 mod labels;
 mod library;

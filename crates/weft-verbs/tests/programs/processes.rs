@@ -173,7 +173,7 @@ fn descriptors_of(process: u32) -> usize {
 }
 
 /// Returns a process's own processor time, hundredths of a second.
-fn ticks_of(process: u32) -> u64 {
+pub(crate) fn ticks_of(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     after_name.split(' ').nth(11).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)

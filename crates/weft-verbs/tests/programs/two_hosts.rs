@@ -55,6 +55,26 @@ fn perftest_across_hosts() {
 }
 
 #[test]
+fn programs_take_af_xdp() {
+    let Some(hosts) = two_hosts("programs by AF_XDP") else { return };
+    for (profile, words) in [
+        ("ethernet", "ibv_rc_pingpong -g 0 -c -s 100000 -n 100"),
+        ("stellar", "ibv_ud_pingpong -g 0 -e"),
+        ("stellar", "ib_write_bw -n 200"),
+        ("ethernet", "ib_read_bw -n 100"),
+        ("ethernet", "ib_send_lat -n 50"),
+        ("stellar", "ib_atomic_bw -n 200"),
+    ] {
+        let variables = format!("env WEFT_WIRE=af-xdp WEFT_PROFILE={profile}");
+        let printed = run(&hosts, &format!("{variables} {words}"));
+        for output in [&printed.client, &printed.server] {
+            assert!(!output.contains("AF_XDP"), "refused, {words}: {output}");
+            assert!(!output.contains("invalid data"), "{words}: {output}");
+        }
+    }
+}
+
+#[test]
 fn a_host_gives_its_link_no_more_than_its_queue_holds() {
     let Some(mut hosts) = two_hosts("a host and its link") else { return };
     let rate = Some("200Mbps".parse().unwrap());

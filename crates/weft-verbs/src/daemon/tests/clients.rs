@@ -35,7 +35,7 @@ fn a_library_of_another_version_is_refused_with_the_reason() {
     daemon.make("a");
     let mut caller = Caller::connect(&daemon.path).unwrap();
     let probe = Probe { address: 0, value: 0 };
-    let request = Request::Attach { name: "a".into(), probe, protocol: PROTOCOL + 1 };
+    let request = Request::Attach { name: "a".into(), probe, protocol: PROTOCOL + 1, rings: None };
     match caller.call(&request, &[]) {
         Err(CallError::Refused { errno: libc::EPROTO, reason }) => {
             assert!(reason.contains("another version"), "{reason}");
@@ -294,6 +294,25 @@ fn a_device_in_use_is_deleted_by_force_only() {
     daemon.admin().delete("a", true).unwrap();
     until("its end", || guest.is_ended());
     assert!(daemon.admin().list().unwrap().is_empty());
+}
+
+/// A process without a device would have its queue pairs without any limit.
+#[test]
+fn an_attached_process_does_not_delete_its_own_device_over_that_connection() {
+    let daemon = Running::start();
+    daemon.make("a");
+    daemon.make("b");
+    let mut guest = daemon.attach("a");
+    let mut delete = |name: &str| {
+        let request = Request::Delete { name: name.into(), force: true };
+        guest.caller.call(&request, &[]).map(|(answer, _)| answer)
+    };
+    let refused = delete("a");
+    assert!(matches!(refused, Err(CallError::Refused { errno: libc::EBUSY, .. })), "{refused:?}");
+    assert_eq!(daemon.used("a").processes, 1);
+    assert_eq!(delete("b").unwrap(), Answer::Done);
+    daemon.admin().delete("a", true).unwrap();
+    until("its end", || guest.is_ended());
 }
 
 #[test]

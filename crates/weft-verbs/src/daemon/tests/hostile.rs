@@ -37,11 +37,11 @@ fn mangled(rng: &mut Rng, objects: &TestObjects) -> Vec<u8> {
     bytes
 }
 
-fn index(rng: &mut Rng, len: usize) -> usize {
+pub(super) fn index(rng: &mut Rng, len: usize) -> usize {
     usize::try_from(rng.below(len as u64)).unwrap()
 }
 
-fn byte(rng: &mut Rng) -> u8 {
+pub(super) fn byte(rng: &mut Rng) -> u8 {
     u8::try_from(rng.below(256)).unwrap()
 }
 

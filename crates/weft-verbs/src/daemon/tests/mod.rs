@@ -3,7 +3,9 @@
 
 mod clients;
 mod fuse;
+mod guests;
 mod hostile;
+mod many;
 mod stalling;
 mod unserved;
 
@@ -50,7 +52,7 @@ impl Running {
         let mut daemon = Daemon::open(&path, settings).unwrap();
         change(&mut daemon);
         let stopper = daemon.stopper();
-        Self { path, stopper, thread: Some(std::thread::spawn(|| daemon.run())) }
+        Self { path, stopper, thread: Some(std::thread::spawn(|| daemon.run(|| ()))) }
     }
 
     fn admin(&self) -> Admin {
@@ -201,7 +203,6 @@ impl Guest {
         let sges = [Sge { address: own.address(), length: 8, lkey: own.key }];
         let request = SendRequest::new(1, Operation::Write(to), Data::Gather(&sges));
         self.post(&Work::Send(own.qp, Posted::numbered(1, &request)));
-        self.signal.give();
     }
 
     /// Returns the status of the next completion.
@@ -228,6 +229,7 @@ impl Guest {
         let mut record = Vec::new();
         encode(work, &mut record);
         assert!(self.work.push(&self.page, &record).unwrap());
+        self.signal.give();
     }
 }
 

@@ -2,11 +2,12 @@
 //! completions through shared memory. This side refuses the requests that the device would refuse, so that programs get
 //! the error at once; if the daemon dies, this side flushes the posted requests.
 
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use rustix::event::poll;
 use weft_rnic::{
     Arm, Completion, CompletionQueue, QueuePairNumber, ReceiveRequest, SendRequest,
     SharedReceiveQueue,
@@ -16,12 +17,14 @@ use weft_units::Duration;
 
 use super::command::{Command, Reply};
 use super::commands::Post;
-use super::{Watchers, fork, random};
+use super::{Watchers, fork, timespec};
 use crate::attach::{
-    Answer, Awaited, CallError, Caller, Consumer, Corrupt, Notice, Page, Posted, Probe, Producer,
-    Request, Signal, Work, daemon_socket, decode, encode,
+    Answer, Attachment, Awaited, CallError, Caller, Consumer, Corrupt, Notice, Page, Posted,
+    Producer, Request, Signal, Work, daemon_socket, decode, encode,
 };
+use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
+use crate::guest::inside::{self, Registered};
 use queues::Queues;
 
 mod queues;
@@ -33,6 +36,10 @@ const MAX_RECORDS: usize = 256;
 
 /// The maximum wait for room in a full ring. A daemon that has not made room by then is stopped.
 const MAX_RING_WAIT: Duration = Duration::from_secs(2);
+
+/// The maximum wait for a daemon that has ended to start again, and the interval of attempts. The unit's start takes less.
+const MAX_START: Duration = Duration::from_secs(2);
+const START_CHECKS: Duration = Duration::from_millis(20);
 
 /// Number of consecutive empty polls after which each further one yields the processor, perhaps to the daemon.
 const EAGER_POLLS: u32 = 16;
@@ -52,6 +59,10 @@ pub(crate) struct Attached {
     dead: AtomicBool,
     /// The process it belongs to, as a count of forks.
     generation: u32,
+    /// The descriptors that a child must close.
+    descriptors: [RawFd; 3],
+    /// In a virtual machine, the memory that the host was given.
+    guest: Option<Registered>,
 }
 
 /// The state under the lock.
@@ -66,51 +77,62 @@ struct State {
 }
 
 impl Attached {
-    /// Attaches this process to a device.
+    /// Attaches this process to a device; `again` if its daemon has ended and may be starting: then it waits for a moment.
     ///
     /// # Errors
     /// There is no daemon, or it refuses: standard error names the cause.
-    pub(super) fn open(name: &str) -> Outcome<Self> {
-        Self::attach(name).map_err(|error| {
-            // An error number would not name the cause.
-            eprintln!("weft: device {name}: {error}");
-            error.errno()
-        })
+    pub(super) fn open(name: &str, again: bool) -> Outcome<Self> {
+        let until = Clock.now() + if again { MAX_START } else { Duration::ZERO };
+        loop {
+            match Self::attach(name) {
+                Err(CallError::NoDaemon { .. } | CallError::Gone(_)) if Clock.now() < until => {
+                    // An interrupted wait is a short one.
+                    let _ = poll(&mut [], Some(&timespec(START_CHECKS)));
+                }
+                attached => return attached.map_err(|error| report(name, &error)),
+            }
+        }
+    }
+
+    /// Attaches this process to the device that its virtual machine has.
+    ///
+    /// # Errors
+    /// There is no port for it, or the host refuses: standard error names the cause.
+    pub(super) fn open_in_guest(name: &str) -> Outcome<Self> {
+        Self::attach_in_guest(name).map_err(|error| report(name, &error))
+    }
+
+    fn attach_in_guest(name: &str) -> Result<Self, CallError> {
+        let inside::Attachment { caller, signal, page, memory } = inside::attach(name)?;
+        let mut attached = Self::new(caller, page, signal)?;
+        attached.guest = Some(memory);
+        Ok(attached)
     }
 
     fn attach(name: &str) -> Result<Self, CallError> {
-        let refused = |reason: String, cause: std::io::Error| CallError::Refused {
-            errno: Errno::from_io(&cause).0,
-            reason: format!("{reason}: {cause}"),
-        };
-        let memory =
-            File::options().read(true).write(true).open("/proc/self/mem").map_err(|cause| {
-                refused(
-                    "cannot open this process's memory for the daemon (/proc/self/mem)".into(),
-                    cause,
-                )
-            })?;
-        let value = u64::from_ne_bytes(random().map_err(|errno| {
-            refused("no random numbers".into(), std::io::Error::from_raw_os_error(errno.0))
-        })?);
-        // On the heap, where no other code of this thread changes it.
-        let there = Box::new(value);
-        let address = (&raw const *there).expose_provenance() as u64;
-        let mut caller = Caller::connect(&daemon_socket())?;
-        let request = Request::attach(name, Probe { address, value });
-        let (answer, descriptors) = caller.call(&request, &[memory.as_fd()])?;
-        let (Answer::Attached, Ok([page, signal])) =
-            (answer, <[OwnedFd; 2]>::try_from(descriptors))
-        else {
-            return Err(CallError::Nonsense);
-        };
-        let no_memory = |errno: rustix::io::Errno| refused("no shared memory".into(), errno.into());
-        let page = Page::open(page).map_err(no_memory)?;
+        Self::attach_at(&daemon_socket(), name)
+    }
+
+    /// Attaches to a device of the daemon at this path.
+    ///
+    /// # Errors
+    /// There is no daemon, or it refuses.
+    pub(super) fn attach_at(socket: &Path, name: &str) -> Result<Self, CallError> {
+        let mut caller = Caller::connect(socket)?;
+        let Attachment { rings, signal } = caller.attach(name, None)?;
+        let no_memory =
+            |errno: rustix::io::Errno| CallError::kernel("no shared memory", &errno.into());
+        Self::new(caller, Page::open(rings).map_err(no_memory)?, signal)
+    }
+
+    fn new(caller: Caller, page: Page, signal: Signal) -> Result<Self, CallError> {
         let socket = caller.as_fd().try_clone_to_owned().map_err(CallError::Gone)?;
+        let descriptors = [caller.as_fd(), socket.as_fd(), signal.as_fd()];
+        let descriptors = descriptors.map(|descriptor| descriptor.as_raw_fd());
         Ok(Self {
             caller: Mutex::new(caller),
             socket,
-            signal: Signal::open(signal),
+            signal,
             page,
             state: Mutex::new(State {
                 work: Producer::new(Page::WORK),
@@ -122,15 +144,19 @@ impl Attached {
             empty_polls: AtomicU32::new(0),
             dead: AtomicBool::new(false),
             generation: fork::generation(),
+            descriptors,
+            guest: None,
         })
+    }
+
+    pub(super) fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
     }
 
     /// Returns the descriptors that a child must close: the daemon reclaims a process's objects when the last one is
     /// closed.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
-        let caller = self.caller.lock().map(|caller| caller.as_fd().as_raw_fd());
-        let others = [self.socket.as_raw_fd(), self.signal.as_fd().as_raw_fd()];
-        caller.into_iter().chain(others).collect()
+        self.descriptors.to_vec()
     }
 
     /// Locks the state.
@@ -138,23 +164,34 @@ impl Attached {
     /// # Errors
     /// `EIO`: the process has forked and this is its parent's, or a thread panicked.
     fn state(&self) -> Outcome<MutexGuard<'_, State>> {
-        if self.generation != fork::generation() {
+        if self.is_inherited() {
             return Err(Errno(libc::EIO));
         }
         self.state.lock().map_err(|_| Errno(libc::EIO))
     }
 
     pub(super) fn control(&self, command: &Command) -> Outcome<Reply> {
-        if self.generation != fork::generation() {
+        if self.is_inherited() {
             return Err(Errno(libc::EIO));
         }
         if let Command::ResizeCq(cq, capacity) = *command {
             self.state()?.queues.check_resize(cq, capacity)?;
         }
         let mut caller = self.caller.lock().map_err(|_| Errno(libc::EIO))?;
-        let (answer, _) =
-            caller.call(&Request::Command(*command), &[]).map_err(|error| error.errno())?;
-        let Answer::Reply(reply) = answer else { return Err(Errno(libc::EPROTO)) };
+        let guest = self.guest.as_ref();
+        let pinned = guest.map(|guest| guest.prepare(&mut caller, command)).transpose();
+        // A program gets only an error number, which does not name the cause.
+        let pinned = pinned.map_err(|error| report(DEVICE.name(), &error))?.flatten();
+        let reply = match caller.call(&Request::Command(*command), &[]) {
+            Ok((Answer::Reply(reply), _)) => reply,
+            Ok(_) => return Err(Errno(libc::EPROTO)),
+            // Nothing of it is left: a program can give up what it has on a device that is gone.
+            Err(CallError::Gone(_)) if command.ends_object() => Reply::Done,
+            Err(error) => return Err(error.errno()),
+        };
+        if let Some(guest) = guest {
+            guest.follow(command, &reply, pinned);
+        }
         let mut state = self.state()?;
         // The daemon appended its records before it answered, so they come first.
         self.ingest_all(&mut state)?;
@@ -328,6 +365,18 @@ impl Attached {
         state.queues.record_shared_receive(srq);
         self.ring();
         Ok(())
+    }
+}
+
+/// Writes the cause of an error to standard error, and returns its number, which would not name it.
+fn report(name: &str, error: &CallError) -> Errno {
+    eprintln!("weft: device {name}: {error}");
+    error.errno()
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        fork::forget(&self.descriptors);
     }
 }
 

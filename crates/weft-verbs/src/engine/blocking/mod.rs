@@ -1,5 +1,5 @@
 //! Calls that a tenant can block: on its memory, whose pages may belong to a file system that never answers, and on
-//! descriptors that it sends. The kernel's wait ends only with that file system.
+//! descriptors that it sends. The kernel's wait ends only with that file system, or when it has freed a file's memory.
 //!
 //! The daemon's engine is a coroutine, run by [`supervise`]. It suspends for each such call; the worker thread that
 //! resumes it makes the call in between, on the worker's own memory. A call that does not return thus blocks only the
@@ -49,7 +49,7 @@ struct Returned {
 /// A call's delay of the engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stall {
-    /// Number of the supervisor's checks that found the call's worker asleep in it.
+    /// Number of the supervisor's checks that found the call's worker blocked in it.
     pub(crate) checks: u32,
     /// The worker that the call blocks for good, if the supervisor gave it up.
     stuck: Option<Weak<Worker>>,
