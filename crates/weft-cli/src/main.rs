@@ -20,20 +20,27 @@ mod overrides;
 mod pages;
 mod progress;
 mod stat;
+mod supervision;
 mod testbed;
+mod top;
 mod transport_options;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use weft_report::terminal::{Output, is_broken_pipe};
 
 fn main() -> ExitCode {
-    let arguments = cmd::Arguments::parse();
-    match arguments.run() {
+    let output = Output::new(cmd::asks_for_json(std::env::args_os()));
+    let done = match cmd::Arguments::try_parse() {
+        Ok(arguments) => arguments.run(),
+        Err(usage) => cmd::print_usage(&usage, output),
+    };
+    match done {
         Ok(code) => code,
-        Err(error) if weft_report::terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            weft_report::terminal::print_error(&error);
+            output.error(&error);
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 mod command_lines;
 mod commands;
 mod configuration;
+mod events;
 mod fields;
 #[path = "../../xtask/src/book/markdown.rs"]
 mod markdown;

@@ -101,6 +101,66 @@ fn a_reader_that_stops_early_is_no_failure() {
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
 
+/// Commands whose result is text, JSON, a schema, a script, help.
+const WITH_OUTPUT: [&[&str]; 6] = [
+    &["list"],
+    &["list", "--json"],
+    &["schema", "overlay"],
+    &["completions", "bash"],
+    &["--help"],
+    &["--version"],
+];
+
+#[test]
+fn a_full_disk_under_standard_output_is_an_error() {
+    for arguments in WITH_OUTPUT {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+        let output = command.args(arguments).stdout(full).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("standard output") && error.contains("No space"), "{error}");
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_a_quiet_end() {
+    for arguments in WITH_OUTPUT {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+        let output = command.args(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+/// An error is one JSON object under `--json`, wherever the option stands; nothing is on standard output.
+#[test]
+fn errors_are_json_under_json() {
+    for (arguments, code, words) in [
+        (&["list", "policy", "--json"][..], 1, "policies"),
+        (&["--json", "vpc", "--control", "/nowhere/s", "status"], 1, "no daemon at /nowhere/s"),
+        (&["sim", "run", "/nowhere.toml", "--json"], 1, "/nowhere.toml"),
+        (&["vpc", "reload", "--config", "/nowhere.toml", "--json"], 1, "/nowhere.toml"),
+        (&["list", "--nonsense", "--json"], 2, "--nonsense"),
+        (&["--json", "nonsense"], 2, "nonsense"),
+    ] {
+        let output = weft(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let error = text(&output.stderr);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        let error: Value = serde_json::from_str(&error).unwrap();
+        assert!(error["error"].as_str().unwrap().contains(words), "{error}");
+    }
+    let output = weft(&["--json", "vpc", "--control", "/nowhere/s", "status"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert!(error["causes"][0].as_str().unwrap().contains("No such file"), "{error}");
+    // An option of the program behind `--` is not one of ours.
+    let output = weft(&["lab", "exec", "nowhere", "--", "ls", "--json"]);
+    assert!(text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
+}
+
 #[test]
 fn doctor_succeeds_whatever_is_missing_and_names_every_fix() {
     let findings = json(&["doctor", "--json"]);

@@ -206,8 +206,9 @@ fn root() -> PathBuf {
 
 /// Scenarios whose run takes more than ten seconds here. `weft sim list` reads them, and the page that gives their results
 /// has the command that runs them.
-const LONG: [(&str, &str); 6] = [
+const LONG: [(&str, &str); 7] = [
     ("fast-forward-gpt-13b-1024", "docs/design/fast-forward.md"),
+    ("fast-forward-llama-405b", "docs/design/fast-forward.md"),
     ("ns3-reference", "docs/validation.md"),
     ("overlay-pairs", "docs/overlay.md"),
     ("permutation-8192", "docs/validation.md"),

@@ -89,6 +89,69 @@ fn hopper_leaves_slow_spines_in_both_worlds() {
     }
 }
 
+/// Two hosts send more than the uplinks of their leaf carry, in units of one packet and of 44.
+const UNITS: &str = r#"
+name = "units"
+
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 4
+hosts_per_leaf = 2
+host_rate = "25Gbps"
+uplink_rates = ["10Gbps"]
+propagation = "1us"
+
+[transport]
+mtu = 1440
+congestion = "weft"
+unit = "fixed"
+retransmission = { rto_min = "10ms", rto_max = "20ms" }
+
+[measure]
+reordering = true
+
+[[workload]]
+kind = "pairs"
+pairs = [[0, 2], [1, 3]]
+size = "8MB"
+
+[[variant]]
+name = "packets"
+transport = { spray_unit = 1 }
+
+[[variant]]
+name = "units"
+transport = { spray_unit = 44, ack_every = 44 }
+"#;
+
+#[test]
+fn units_change_the_path_and_queues_and_reordering_are_measured_in_both_worlds() {
+    if lab_is_missing("spray units in both worlds", &[]) {
+        return;
+    }
+    let output = File::new("units", UNITS).run(&["--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metric = |world: &str, unit: &str, key: &str| {
+        let rows = found["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["world"] == world && row["balancer"] == unit);
+        row.unwrap()["metrics"][key]["mean"].as_f64().unwrap()
+    };
+    for world in ["simulated", "real"] {
+        let switches = ["packets", "units"].map(|unit| metric(world, unit, "path_switches"));
+        assert!(switches[0] > 20.0 * switches[1], "{world}: {switches:?} changes of path");
+        for unit in ["packets", "units"] {
+            assert_eq!(metric(world, unit, "unfinished"), 0.0, "{found}");
+            assert!((1.0..3.0).contains(&metric(world, unit, "uplink_imbalance")), "{found}");
+            // A busy machine sends less than the uplinks carry: no queue, and hardly a packet overtakes another.
+            let (queue, held) = if world == "real" { (0.0, 0.0) } else { (1440.0, 1440.0) };
+            assert!(metric(world, unit, "uplink_queue_p99_bytes") >= queue, "{found}");
+            assert!(metric(world, unit, "reordering_held_bytes") >= held, "{found}");
+        }
+    }
+}
+
 #[test]
 fn a_run_that_is_interrupted_leaves_no_namespace() {
     if lab_is_missing("a run that is interrupted", &[]) {

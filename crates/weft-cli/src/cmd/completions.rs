@@ -1,6 +1,5 @@
 //! `weft completions`: writes the file with which a shell completes command lines.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,7 +7,7 @@ use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
 use super::Arguments;
-use weft_report::terminal::{Output, StdoutError};
+use weft_report::terminal::Output;
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -22,10 +21,10 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     // The text is made in memory first: the generator panics when it cannot write.
     let mut script = vec![];
     generate(arguments.shell, &mut Arguments::command(), "weft", &mut script);
-    std::io::stdout().write_all(&script).map_err(StdoutError)?;
+    output.raw(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

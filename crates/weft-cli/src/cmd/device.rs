@@ -1,19 +1,22 @@
 //! `weft device`: one daemon owns the RDMA device, and programs attach to it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use serde_json::{Value, json};
-use weft_report::{Cell, Column, Table};
+use serde_json::json;
+use weft_report::terminal::Output;
+use weft_units::ByteCount;
 use weft_verbs::{
-    Admin, Amounts, Daemon, DaemonSettings, DeviceState, default_socket, describe_limits,
+    Admin, Amounts, DeviceLimits, GuestDevice, Names, default_socket, describe_limits,
     describe_transport,
 };
 
-use weft_report::terminal::{Output, render};
+pub(crate) mod metrics;
+mod serve;
+mod show;
 
 /// Share one RDMA device among programs, containers and users: a daemon owns the wire, programs attach
 #[derive(Debug, clap::Args)]
@@ -24,6 +27,8 @@ Examples:
   weft device serve                          the daemon; root's is for every user of the machine
   weft device create tenant-a                a device of this user's
   weft run --device tenant-a -- ib_write_bw  a program on it, and its children
+  weft device guest tenant-a --memory 4GiB   a device for a virtual machine
+  weft device create vm --count 64000        vm-0 to vm-63999
   weft device list
   weft device delete tenant-a
 
@@ -43,32 +48,40 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve until interrupted
-    #[command(after_help = "\
-Examples:
-  sudo weft device serve                        for every user of the machine
-  weft device serve --socket /tmp/a.sock        for this user, at this place
-  weft device serve --config /etc/weft/device.toml
-  WEFT_PROFILE=stellar weft device serve        every packet over one of 128 paths at random
-
-The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu, \
-line-rate, held-bytes, held-bytes-per-peer, and quotas such as queue-pairs-per-user (docs/device.md). Variables of \
-those names, WEFT_PROFILE to WEFT_HELD_BYTES_PER_PEER, take precedence; quotas have none. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
-not kept from one daemon to the next.")]
-    Serve {
-        /// Settings of the daemon and of its devices' transport, a TOML file
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
-    /// Make a device
+    Serve(serve::Serve),
+    /// Make a device, or many
     #[command(after_help = "\
 Examples:
   weft device create tenant-a
-  weft device create tenant-a --queue-pairs 64 --regions 1000
+  weft device create tenant-a --queue-pairs 64 --regions 1000 --memory 1GiB --messages-per-second 100000
   sudo weft device create tenant-b --owner 1000    for another user
+  sudo weft device create vm --count 64000         vm-0 to vm-63999, all of them or none
 
-The daemon has 4096 queue pairs for all its devices, of which a user other than root has half on all its devices together \
+The daemon has 65,000 queue pairs for all its devices, of which a user other than root has half on all its devices together \
 (queue-pairs-per-user in the daemon's file).")]
     Create(Create),
+    /// Give a device to a virtual machine, until interrupted
+    #[command(after_help = "\
+Examples:
+  weft device guest tenant-a --memory 4GiB               prints options; QEMU is started with them and the rest of its own
+  weft device guest tenant-a --memory 4GiB --ports 8 --json | jq -r '.options[]'
+
+The guest's memory and a PCI device's BAR are files of this process, which QEMU maps: run both as the same user. In the guest, \
+programs of root find the device without a variable if they load Weft's libibverbs.so.1; each has a port of its own. The guest needs no \
+module but virtio_console. The device ends with this command, and the guest keeps its memory.")]
+    Guest {
+        /// The device
+        name: String,
+        /// The size of the guest's memory, a multiple of 1 MiB
+        #[arg(long, value_name = "SIZE")]
+        memory: ByteCount,
+        /// Processes of the guest that use the device at a time, from 1 to 64
+        #[arg(long, value_name = "N", default_value_t = 4)]
+        ports: u32,
+        /// The folder for the ports' sockets [default: `guests` beside the daemon's socket]
+        #[arg(long, value_name = "PATH")]
+        folder: Option<PathBuf>,
+    },
     /// List the devices that this user may use
     #[command(after_help = "\
 Examples:
@@ -85,14 +98,15 @@ Examples:
         /// The device [default: the device of a program started here without a daemon]
         name: Option<String>,
     },
-    /// Delete a device that nobody uses
+    /// Delete a device that nobody uses, or many
     #[command(after_help = "\
 Examples:
   weft device delete tenant-a
-  weft device delete tenant-a --force    programs that use it get a fatal event and flushed requests")]
+  weft device delete tenant-a --force    programs that use it get a fatal event and flushed requests
+  weft device delete vm --count 64000    vm-0 to vm-63999, all of them or none")]
     Delete {
-        /// The device
-        name: String,
+        #[command(flatten)]
+        names: Named,
         /// Delete it even if programs use it
         #[arg(long)]
         force: bool,
@@ -100,9 +114,43 @@ Examples:
 }
 
 #[derive(Debug, clap::Args)]
-struct Create {
+struct Named {
     /// Its name: letters, digits, dots, dashes, underscores
     name: String,
+    /// Number of devices; a dash and a number follow the name of each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// The first number
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "count")]
+    first: u32,
+}
+
+impl Named {
+    fn names(&self) -> Names {
+        match self.count {
+            Some(count) => Names::numbered(&self.name, self.first, count),
+            None => (&self.name).into(),
+        }
+    }
+
+    /// Prints what was done to the devices.
+    fn print(&self, done: &str, output: Output) -> Result<()> {
+        let names = self.names();
+        let ends = names.iter().next().zip(names.iter().last());
+        match ends.filter(|_| self.count.is_some()) {
+            Some((first, last)) => output.value(
+                &json!({ done: { "count": names.count(), "first": first, "last": last } }),
+                || format!("{done} {} devices, {first} to {last}", names.count()),
+            ),
+            None => output.value(&json!({ done: self.name }), || format!("{done} {}", self.name)),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    #[command(flatten)]
+    names: Named,
     /// The user ID of the device's owner [default: the user who makes it]
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
@@ -124,18 +172,21 @@ struct Create {
     /// Queue pairs
     #[arg(long, value_name = "N", default_value_t = Amounts::default().queue_pairs)]
     queue_pairs: u32,
+    /// Registered memory [default: without limit]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteCount>,
+    /// Messages sent a second; programs wait [default: without limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    messages_per_second: Option<u32>,
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let Args { socket, verb } = arguments;
     let connect = || Admin::connect(socket.as_deref());
     match verb {
-        Verb::Serve { config } => {
-            let settings = config.as_deref().map_or(Ok(DaemonSettings::default()), read)?;
-            serve(socket.unwrap_or_else(default_socket), settings, output)?;
-        }
+        Verb::Serve(arguments) => serve::run(arguments, socket, output)?,
         Verb::Create(Create {
-            name,
+            names,
             owner,
             processes,
             domains,
@@ -143,8 +194,10 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             completion_queues,
             shared_receive_queues,
             queue_pairs,
+            memory,
+            messages_per_second,
         }) => {
-            let limits = Amounts {
+            let objects = Amounts {
                 processes,
                 domains,
                 regions,
@@ -152,141 +205,51 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
                 shared_receive_queues,
                 queue_pairs,
             };
-            connect()?.create(&name, owner, limits)?;
-            output.value(&json!({ "created": name }), || format!("created {name}"))?;
+            let memory = memory.map(|ByteCount(bytes)| bytes);
+            let limits = DeviceLimits { objects, memory, messages_per_second };
+            connect()?.create(names.names(), owner, limits)?;
+            names.print("created", output)?;
         }
-        Verb::List => list(&connect()?.list()?, output)?,
-        Verb::Show { name: Some(name) } => show(&connect()?.show(&name)?, output)?,
+        Verb::Guest { name, memory, ports, folder } => {
+            let daemon = socket.clone().unwrap_or_else(default_socket);
+            let folder = folder.unwrap_or_else(|| daemon.with_file_name("guests"));
+            let guest = GuestDevice::start(&name, memory, ports, &folder, socket.as_deref())?;
+            serve_guest(&guest, output)?;
+        }
+        Verb::List => show::list(&connect()?.list()?, output)?,
+        Verb::Show { name: Some(name) } => show::one(&connect()?.show(&name)?, output)?,
         Verb::Show { name: None } => {
             let transport = describe_transport().context("a variable is not allowed")?;
             let limits = describe_limits().context("a variable is not allowed")?;
             output.value(
-                &json!({ "transport": rows(&transport), "limits": rows(&limits) }),
-                || format!("{}\n{}", table("transport", &transport), table("limits", &limits)),
+                &json!({ "transport": show::rows(&transport), "limits": show::rows(&limits) }),
+                || {
+                    let tables = [("transport", &transport), ("limits", &limits)];
+                    tables.map(|(heading, of)| show::table(heading, of)).join("\n")
+                },
             )?;
         }
-        Verb::Delete { name, force } => {
-            connect()?.delete(&name, force)?;
-            output.value(&json!({ "deleted": name }), || format!("deleted {name}"))?;
+        Verb::Delete { names, force } => {
+            connect()?.delete(names.names(), force)?;
+            names.print("deleted", output)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a file of settings.
-fn read(file: &Path) -> Result<DaemonSettings> {
-    let text =
-        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let keys: toml::Table = text.parse().with_context(|| file.display().to_string())?;
-    let mut settings = DaemonSettings::default();
-    for (key, value) in &keys {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        settings.set(key, &value).with_context(|| file.display().to_string())?;
-    }
-    Ok(settings)
-}
-
-fn serve(socket: PathBuf, settings: DaemonSettings, output: Output) -> Result<()> {
-    let daemon = Daemon::open(&socket, settings)?;
-    let stopper = daemon.stopper();
-    ctrlc::set_handler(move || stopper.stop()).context("cannot watch for interruption")?;
-    output.value(&json!({ "serving": socket }), || format!("serving at {}", socket.display()))?;
-    Ok(daemon.run()?)
-}
-
-/// Returns each limited resource by name.
-fn amounts(of: &Amounts) -> [(&'static str, u32); 6] {
-    [
-        ("processes", of.processes),
-        ("domains", of.domains),
-        ("regions", of.regions),
-        ("completion_queues", of.completion_queues),
-        ("shared_receive_queues", of.shared_receive_queues),
-        ("queue_pairs", of.queue_pairs),
-    ]
-}
-
-/// Returns rows of name and value as one object.
-fn rows(of: &[(String, String)]) -> Value {
-    of.iter().map(|(name, value)| (name.replace(' ', "_"), Value::from(value.clone()))).collect()
-}
-
-/// Returns the same rows as text, under a heading.
-fn table(heading: &'static str, of: &[(String, String)]) -> String {
-    let mut table = Table::new(vec![Column::text(heading, "name"), Column::text("", "value")]);
-    let cell = |text: &String| Cell::new(text.clone(), text.clone());
-    of.iter().for_each(|(name, value)| table.push(vec![cell(name), cell(value)]));
-    render(&table)
-}
-
-fn describe(state: &DeviceState) -> Value {
-    let object = |of| {
-        Value::Object(
-            amounts(of).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect(),
-        )
+/// Prints QEMU's options, then waits for interruption.
+fn serve_guest(guest: &GuestDevice, output: Output) -> Result<()> {
+    let (interrupted, is_interrupted) = channel();
+    let on_interruption = move || {
+        // The second one finds the receiver gone.
+        let _ = interrupted.send(());
     };
-    json!({
-        "name": state.name,
-        "owner": state.owner,
-        "limits": object(&state.limits),
-        "used": object(&state.used),
-        "processes": state.processes,
-        "transport": rows(&state.transport),
-        "daemon": rows(&state.daemon),
-    })
-}
-
-fn list(states: &[DeviceState], output: Output) -> Result<()> {
-    let all: Vec<Value> = states.iter().map(describe).collect();
-    output.value(&all, || {
-        let headings = ["owner", "processes", "queue pairs", "of", "regions", "of"];
-        let keys =
-            ["owner", "processes", "queue_pairs", "most_queue_pairs", "regions", "most_regions"];
-        let numbers =
-            headings.into_iter().zip(keys).map(|(heading, key)| Column::number(heading, key));
-        let mut table =
-            Table::new([Column::text("device", "name")].into_iter().chain(numbers).collect());
-        for DeviceState { name, owner, limits, used, .. } in states {
-            let numbers = [
-                *owner,
-                used.processes,
-                used.queue_pairs,
-                limits.queue_pairs,
-                used.regions,
-                limits.regions,
-            ];
-            let numbers = numbers.map(|number| Cell::new(number.to_string(), number));
-            table
-                .push([Cell::new(name.clone(), name.clone())].into_iter().chain(numbers).collect());
-        }
-        render(&table)
-    })
-}
-
-fn show(state: &DeviceState, output: Output) -> Result<()> {
-    output.value(&describe(state), || {
-        let mut table = Table::new(vec![
-            Column::text("", "what"),
-            Column::number("has", "used"),
-            Column::number("may have", "limit"),
-        ]);
-        for ((name, used), (_, limit)) in
-            amounts(&state.used).into_iter().zip(amounts(&state.limits))
-        {
-            let name = name.replace('_', " ");
-            table.push(vec![
-                Cell::new(name.clone(), name),
-                Cell::new(used.to_string(), used),
-                Cell::new(limit.to_string(), limit),
-            ]);
-        }
-        let processes: Vec<_> = state.processes.iter().map(u32::to_string).collect();
-        let users = if processes.is_empty() { "none".into() } else { processes.join(", ") };
-        let (amounts, transport) = (render(&table), self::table("transport", &state.transport));
-        let daemon = self::table("daemon", &state.daemon);
-        format!(
-            "{} of user {}, processes: {users}\n{amounts}\n{transport}\n{daemon}",
-            state.name, state.owner
-        )
-    })
+    ctrlc::set_handler(on_interruption).context("cannot watch for interruption")?;
+    let options = guest.options();
+    let lines = || {
+        let pairs = options.chunks(2).map(|pair| pair.join(" "));
+        pairs.collect::<Vec<_>>().join(" \\\n")
+    };
+    output.value(&json!({ "options": options }), lines)?;
+    is_interrupted.recv().context("nothing else ends the wait")
 }

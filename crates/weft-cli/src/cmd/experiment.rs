@@ -14,7 +14,7 @@ use weft_sim::experiment::Experiment;
 
 use crate::cmd::sim::Batch;
 use crate::{overrides, progress};
-use weft_report::terminal::{Output, print_error, render, write_file};
+use weft_report::terminal::{Output, render, write_file};
 
 /// Reproduce a figure of a paper, its values beside ours
 #[derive(Debug, clap::Args)]
@@ -152,7 +152,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
         match runs.run(&file) {
             // A figure that cannot run because a program or root is missing must not end the others.
             Err(error) if several => {
-                print_error(&error);
+                output.error(&error);
                 runs.tally.record_failed(&weft_figures::stem(&file));
             }
             done => done?,

@@ -49,6 +49,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_transport::path::Kind),
     },
     Kind {
+        name: "units",
+        about: "how many packets take one path before the next is chosen",
+        entries: rows!(weft_transport::path::unit::Kind),
+    },
+    Kind {
         name: "congestion",
         about: "how much a connection may have in flight",
         entries: rows!(weft_transport::congestion::Kind),

@@ -10,6 +10,7 @@ use serde_json::json;
 use weft_units::Duration;
 
 use crate::http::{AccessOptions, ClientOptions, Credentials};
+use crate::log::LogOptions;
 use crate::monitor::{MAX_PINGS, Plan, Sources, run as watch};
 use weft_report::terminal::Output;
 
@@ -56,6 +57,8 @@ as good as the token. Without them nothing is encrypted: listen only on a networ
         /// The folder in which programs publish their state
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
+        #[command(flatten)]
+        log: LogOptions,
     },
     /// Collect from agents, or watch this host, and serve the page
     #[command(after_help = "\
@@ -90,6 +93,8 @@ A file has a host and port on each line; text after a # is ignored.")]
         /// The folder in which programs publish their state
         #[arg(long, value_name = "FOLDER", conflicts_with_all = ["hosts", "file"])]
         folder: Option<PathBuf>,
+        #[command(flatten)]
+        log: LogOptions,
     },
 }
 
@@ -123,16 +128,33 @@ impl From<AgentsOptions> for ClientOptions {
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
-    let plan = match arguments.verb {
-        Verb::Agent { listen, access, every, folder } => Plan {
-            listen,
-            sources: Sources::Here(folder),
-            every: interval(every)?,
-            keep: None,
-            access: access.at(listen, None)?,
-            credentials: Credentials::default(),
-        },
-        Verb::Serve { listen, hosts, file, agents, access, every, keep, folder } => {
+    let (plan, log) = plan(arguments.verb)?;
+    log.start()?;
+    let scheme = plan.access.scheme();
+    let what = if plan.keep.is_some() { "page at" } else { "answering at" };
+    watch(plan, |at| {
+        let status = format!("{what} {scheme}://{at}");
+        output.value(&json!({ "listening": at.to_string() }), || status.clone())?;
+        Ok(status)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the task of the process, and the options of its log.
+fn plan(verb: Verb) -> Result<(Plan, LogOptions)> {
+    Ok(match verb {
+        Verb::Agent { listen, access, every, folder, log } => {
+            let plan = Plan {
+                listen,
+                sources: Sources::Here(folder),
+                every: interval(every)?,
+                keep: None,
+                access: access.at(listen, None)?,
+                credentials: Credentials::default(),
+            };
+            (plan, log)
+        }
+        Verb::Serve { listen, hosts, file, agents, access, every, keep, folder, log } => {
             let hosts = match file {
                 Some(file) => read_hosts(&file)?,
                 None => hosts,
@@ -142,15 +164,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             let credentials = ClientOptions::from(agents).read()?;
             let (every, keep) = (interval(every)?, Some(to_std(keep)));
             let access = access.at(listen, None)?.with_max_body(MAX_PINGS);
-            Plan { listen, sources, every, keep, access, credentials }
+            (Plan { listen, sources, every, keep, access, credentials }, log)
         }
-    };
-    let scheme = plan.access.scheme();
-    let what = if plan.keep.is_some() { "page at" } else { "answering at" };
-    watch(plan, |at| {
-        output.value(&json!({ "listening": at.to_string() }), || format!("{what} {scheme}://{at}"))
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 const fn to_std(span: Duration) -> std::time::Duration {

@@ -25,6 +25,7 @@ mod matrix;
 mod paths;
 
 use coordinator::{Coordinator, Round};
+pub(super) use hosts::File as HostsFile;
 use hosts::Hosts;
 use matrix::Matrix;
 

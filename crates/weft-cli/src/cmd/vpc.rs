@@ -1,5 +1,6 @@
 //! `weft vpc`: the reliable multipath overlay for unmodified tenants.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,13 +10,15 @@ use clap::Subcommand;
 use serde_json::json;
 use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
 use weft_vswitch::Status;
-use weft_vswitch::config::{CONTROL, Config, Mac, Port, Tap, VhostUser};
+use weft_vswitch::config::{CONTROL, Mac, Port, Tap, VhostUser};
 use weft_vswitch::control::{Answer, Request, send_request};
 
 use weft_report::terminal::Output;
 
 mod capture;
+mod changes;
 pub(crate) mod metrics;
+mod reload;
 mod route;
 mod serve;
 mod show;
@@ -112,15 +115,14 @@ Examples:
     },
     /// Write a port's packets to a file for Wireshark, until interrupted
     Capture(capture::Capture),
-    /// Apply a changed configuration and file of peers to a running daemon; its tenants' connections continue
+    /// List the changes made by command, which reloads and restarts keep
     #[command(after_help = "\
-Example:
-  weft vpc reload --config /etc/weft/vpc.toml")]
-    Reload {
-        /// The configuration
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+Examples:
+  weft vpc changes
+  weft vpc reload --config /etc/weft/vpc.toml --discard-changes    back to the file")]
+    Changes,
+    /// Apply a changed configuration and file of peers to a running daemon; its tenants' connections continue
+    Reload(reload::Reload),
     /// Start a trial: two hosts, two tenants and a fabric on this machine
     Try(try_out::Try),
 }
@@ -219,21 +221,26 @@ impl Add {
             vni,
             mac,
             addresses,
+            labels: BTreeMap::new(),
             policies: PortPolicies::default(),
-            tap: tap.map(|interface| Tap { interface, namespace, persistent }),
+            tap: tap.map(|interface| Tap { interface, namespace, persistent, mtu: None }),
             vhost_user: vhost_user.map(|socket| VhostUser { connect, ..VhostUser::at(socket) }),
         }
     }
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
-    let Args { mut control, verb } = arguments;
+    let Args { control, verb } = arguments;
     let (request, done) = match verb {
         Verb::Serve(serve) => return serve::run(serve, output),
         Verb::Capture(options) => return capture::run(&control, &options, output),
         Verb::Try(options) => return try_out::run(options, output),
         Verb::Status => {
             show::status(&status(&control)?, output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Changes => {
+            changes::run(&control, output)?;
             return Ok(ExitCode::SUCCESS);
         }
         Verb::Port(PortVerb::List) => {
@@ -243,7 +250,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Port(PortVerb::Add(add)) => {
             let port = add.port();
             let done = format!("added {}", port.name);
-            (Request::AddPort { port }, done)
+            (Request::AddPort { port: port.into() }, done)
         }
         Verb::Port(PortVerb::Del { name }) => {
             let done = format!("removed {name}");
@@ -261,14 +268,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         }
         Verb::Route(route::Route::Add(add)) => add.request()?,
         Verb::Route(route::Route::Del(del)) => del.request(),
-        Verb::Reload { config: file } => {
-            let config = Box::new(Config::read(&file)?);
-            if control == Path::new(CONTROL) {
-                // The file names the daemon's control socket.
-                control.clone_from(&config.host.control);
-            }
-            (Request::Reload { config }, format!("as {} says", file.display()))
-        }
+        Verb::Reload(options) => return reload::run(&control, &options, output),
         Verb::Acl { port, rules, deny } => {
             let acl = access_list(&port, &rules, deny)?;
             let done = format!("{} rules for {port}", rules.len());
@@ -290,6 +290,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The error for an answer to another request.
+const WRONG_KIND: &str = "the daemon sent a response of the wrong kind";
+
 /// Sends the daemon a request that has no result.
 ///
 /// # Errors
@@ -298,7 +301,7 @@ fn send(control: &Path, request: &Request) -> Result<()> {
     match send_request(control, request)? {
         Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),
-        Answer::Status(_) => bail!("the daemon sent a response of the wrong kind"),
+        _ => bail!(WRONG_KIND),
     }
 }
 
@@ -315,6 +318,6 @@ fn status(control: &Path) -> Result<Status> {
     match send_request(control, &Request::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(why) => bail!(why),
-        Answer::Done => bail!("the daemon sent a response of the wrong kind"),
+        _ => bail!(WRONG_KIND),
     }
 }

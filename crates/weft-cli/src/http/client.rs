@@ -1,14 +1,15 @@
 //! HTTP client, over TLS if the URL or an authority's file requires it.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
-use hyper::Method;
 use hyper::body::{Body, Bytes};
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, HOST, LOCATION};
+use hyper::{HeaderMap, Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -16,6 +17,11 @@ use weft_guard::Token;
 use weft_guard::tls::{Connector, TlsClientFiles};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The time limit for a connection. A host that has died does not refuse it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of servers to which a request is sent on.
+const MAX_REDIRECTS: usize = 3;
 
 /// The longest response, bytes: enough for an agent of a host with tens of thousands of channels.
 const MAX_ANSWER: usize = 256 << 20;
@@ -69,7 +75,8 @@ impl ClientOptions {
 /// A server to send requests to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server<'a> {
-    /// `host:port`, `http://host:port` or `https://host:port`.
+    /// `host:port`, `http://host:port` or `https://host:port`; several, separated by commas, are tried in their order until
+    /// one is reached.
     pub(crate) host: &'a str,
     /// The command that serves there, for errors.
     pub(crate) command: &'static str,
@@ -83,7 +90,8 @@ impl<'a> Server<'a> {
         Self { host, command: "weft monitor agent", timeout: Duration::from_secs(5) }
     }
 
-    /// Sends a GET request for `path`, or a POST request with `body`, and returns the body of the response.
+    /// Sends a GET request for `path`, or a POST request with `body`, and returns the body of the response. A server that
+    /// sends the request on to another is followed; that one must authenticate as this one must.
     ///
     /// # Errors
     /// Returns an error if there is no response in time, or if its status is not success: then the error has its text.
@@ -94,10 +102,35 @@ impl<'a> Server<'a> {
         body: Option<Vec<u8>>,
         credentials: &Credentials,
     ) -> Result<Vec<u8>> {
+        let mut failed = None;
+        for host in self.host.split(',').map(str::trim) {
+            match (Server { host, ..self }).follow(path, body.clone(), credentials).await {
+                Err(error) if error.is::<Unreached>() => failed = failed.or(Some(error)),
+                answer => return answer,
+            }
+        }
+        Err(failed.unwrap_or_else(|| anyhow!("no server is named")))
+    }
+
+    /// Sends a request to a server, and to those that it names in its place.
+    async fn follow(
+        self,
+        path: &str,
+        body: Option<Vec<u8>>,
+        credentials: &Credentials,
+    ) -> Result<Vec<u8>> {
         let timeout = self.timeout;
-        let exchanged = self.exchange(path, body, credentials);
-        let exchanged = tokio::time::timeout(timeout, exchanged).await;
-        exchanged.map_err(|_| anyhow!("no answer of {} in {timeout:?}", self.host))?
+        let (mut host, mut path) = (self.host.to_owned(), path.to_owned());
+        for _ in 0..=MAX_REDIRECTS {
+            let server = Server { host: &host, ..self };
+            let exchanged = server.exchange(&path, body.clone(), credentials);
+            let exchanged = tokio::time::timeout(timeout, exchanged).await;
+            match exchanged.map_err(|_| anyhow!("no answer of {host} in {timeout:?}"))?? {
+                Answer::Body(body) => return Ok(body),
+                Answer::Elsewhere { server, request } => (host, path) = (server, request),
+            }
+        }
+        bail!("{} sends the request on more than {MAX_REDIRECTS} times", self.host)
     }
 
     async fn exchange(
@@ -105,11 +138,13 @@ impl<'a> Server<'a> {
         path: &str,
         body: Option<Vec<u8>>,
         credentials: &Credentials,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Answer> {
         let Self { host, command, .. } = self;
         let (at, tls) = destination(host, credentials.tls.as_deref())?;
-        let reach = || format!("cannot reach {host}: is `{command}` running there?");
-        let stream = TcpStream::connect(at).await.with_context(reach)?;
+        let reach = || Unreached { host: host.to_owned(), command };
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(at)).await;
+        let stream =
+            connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).with_context(reach)?;
         // The Host header is the server's address, which the server accepts whatever name resolved to it.
         let address = stream.peer_addr().with_context(reach)?.to_string();
         let method = if body.is_some() { Method::POST } else { Method::GET };
@@ -124,14 +159,14 @@ impl<'a> Server<'a> {
         self.ask(stream, request, |error| connector.explain(name, error).map(Error::from)).await
     }
 
-    /// Sends a request over a connection, encrypted or not, and returns the body of a successful response. `explain`
-    /// returns the TLS cause of an error of the connection.
+    /// Sends a request over a connection, encrypted or not, and returns the body of a successful response, or the server to
+    /// which the request is sent on. `explain` returns the TLS cause of an error of the connection.
     async fn ask(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         request: hyper::Request<Full<Bytes>>,
         explain: impl Fn(&(dyn std::error::Error + 'static)) -> Option<Error>,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Answer> {
         let Self { host, command, .. } = self;
         let broke = |error: &(dyn std::error::Error + 'static)| {
             explain(error).unwrap_or_else(|| {
@@ -145,11 +180,15 @@ impl<'a> Server<'a> {
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(|error| broke(&error))?;
         let status = response.status();
+        if status == StatusCode::TEMPORARY_REDIRECT {
+            return elsewhere(response.headers())
+                .with_context(|| format!("{host} sends the request on to no server"));
+        }
         let body = self.collect(response.into_body(), broke).await?.to_bytes().to_vec();
         if !status.is_success() {
             bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
         }
-        Ok(body)
+        Ok(Answer::Body(body))
     }
 
     /// Collects the body of a response. The server may be hostile, so the length is limited. `broke` returns the cause
@@ -168,6 +207,43 @@ impl<'a> Server<'a> {
             }
         })
     }
+}
+
+/// A response to a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// The body of a successful one.
+    Body(Vec<u8>),
+    /// Another server answers the request.
+    Elsewhere {
+        /// Its URL without a path.
+        server: String,
+        /// The path and query.
+        request: String,
+    },
+}
+
+/// A server that cannot be reached: another one may be.
+#[derive(Debug)]
+struct Unreached {
+    host: String,
+    command: &'static str,
+}
+
+impl std::fmt::Display for Unreached {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "cannot reach {}: is `{}` running there?", self.host, self.command)
+    }
+}
+
+/// Returns the server that answers a request in place of the one with these headers.
+fn elsewhere(headers: &HeaderMap) -> Option<Answer> {
+    let location = headers.get(LOCATION)?.to_str().ok()?;
+    let after = location.find("://")? + "://".len();
+    let slash = after + location.get(after..)?.find('/')?;
+    let (server, request) = location.split_at(slash);
+    let is_http = server.starts_with("http://") || server.starts_with("https://");
+    is_http.then(|| Answer::Elsewhere { server: server.to_owned(), request: request.to_owned() })
 }
 
 /// Returns `host:port` of a URL, and the connector if the connection is encrypted.
@@ -273,6 +349,51 @@ mod tests {
             assert!(error.contains(&format!("no answer of {at} in 100ms")), "{begins:?}: {error}");
             sending.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_request_is_sent_on_to_a_server_and_its_path() {
+        let to = |location: &'static str| {
+            let headers = [(LOCATION, hyper::header::HeaderValue::from_static(location))];
+            elsewhere(&headers.into_iter().collect())
+        };
+        let (server, request) = ("https://b:7490".to_owned(), "/v1/jobs?job=a".to_owned());
+        let elsewhere = Answer::Elsewhere { server, request };
+        assert_eq!(to("https://b:7490/v1/jobs?job=a"), Some(elsewhere));
+        for nowhere in ["/v1/jobs", "http://b:7490", "file:///etc/passwd", ""] {
+            assert_eq!(to(nowhere), None, "{nowhere}");
+        }
+    }
+
+    /// Answers one request with these bytes.
+    fn answering(answer: String) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 4]).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        at
+    }
+
+    #[test]
+    fn the_first_server_that_is_reached_answers_or_sends_on() {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let leader = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".into());
+        let other = answering(format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{leader}/v1/picture\r\nContent-Length: 0\r\n\r\n"
+        ));
+        let fetch = |hosts: &str| {
+            let server = Server { timeout: Duration::from_secs(20), ..Server::agent(hosts) };
+            block_on(server.fetch("/v1/picture", None, &Credentials::default())).unwrap()
+        };
+        assert_eq!(fetch(&format!("{gone}, {other}")).unwrap(), b"ok");
+        let error = format!("{:#}", fetch(&gone.to_string()).unwrap_err());
+        assert!(
+            error.starts_with(&format!("cannot reach {gone}: is `weft monitor agent`")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -31,7 +31,7 @@ use anyhow::{Context as _, Result};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::service::service_fn;
@@ -65,6 +65,8 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) kind: &'static str,
     pub(crate) body: Vec<u8>,
+    /// The URL of the request at the server that answers it in place of this one.
+    pub(crate) location: Option<String>,
 }
 
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
@@ -73,13 +75,17 @@ pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(crate) const SVG: &str = "image/svg+xml";
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+/// The path that says whether the daemon is alive, and the one that says whether it can do its work. Any client may read
+/// both: probes of load balancers and kubelets carry no token, and the responses reveal nothing else.
+pub(crate) const HEALTH: &str = "/healthz";
+pub(crate) const READINESS: &str = "/readyz";
 /// The response to HTTP without TLS on a server with TLS.
 const USE_TLS: &str = "this server speaks HTTPS: use https://, and --ca FILE with its authority\n";
 
 impl Reply {
     pub(crate) fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
-        Self { status: StatusCode::OK, kind, body: body.into() }
+        Self { status: StatusCode::OK, kind, body: body.into(), location: None }
     }
 
     pub(crate) fn json(value: &impl serde::Serialize) -> Self {
@@ -90,7 +96,15 @@ impl Reply {
     }
 
     pub(crate) fn refuse(status: StatusCode, why: &str) -> Self {
-        Self { status, kind: TEXT, body: format!("{why}\n").into_bytes() }
+        Self { status, kind: TEXT, body: format!("{why}\n").into_bytes(), location: None }
+    }
+
+    /// Sends the client to another server, whose URL is given without a path, with the same request.
+    pub(crate) fn redirect(server: &str, request: &Request, why: &str) -> Self {
+        let Request { path, query, .. } = request;
+        let mark = if query.is_empty() { "" } else { "?" };
+        let location = Some(format!("{}{path}{mark}{query}", server.trim_end_matches('/')));
+        Self { location, ..Self::refuse(StatusCode::TEMPORARY_REDIRECT, why) }
     }
 }
 
@@ -227,6 +241,9 @@ async fn answer(
     *response.status_mut() = reply.status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.kind));
+    if let Some(Ok(location)) = reply.location.map(HeaderValue::try_from) {
+        headers.insert(LOCATION, location);
+    }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // Pages may load from this server only, and no other page may embed them.
@@ -254,7 +271,7 @@ async fn read(
     let shown = Shown { token, is_certified: connection.is_certified };
     if is_post {
         origin::check_origin(request.headers(), access.scheme(), host.as_ref())?;
-    } else {
+    } else if ![HEALTH, READINESS].contains(&path.as_str()) {
         access.check_read(&shown, connection.peer)?;
     }
     let body = Limited::new(request.into_body(), access.max_body(&shown));

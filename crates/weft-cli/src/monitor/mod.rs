@@ -26,4 +26,6 @@ pub(crate) use orders::{Order, Outcome, Which, carry_out};
 #[cfg(test)]
 pub(crate) use pings::Received;
 pub(crate) use pings::{MAX_PINGS, PingPair, PingReport, UnreachableHost};
+pub(crate) use ports::Port;
 pub(crate) use service::{Plan, Sources, run};
+pub(crate) use watch::Report;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hyper::StatusCode;
@@ -17,6 +18,7 @@ use crate::http::{
     Access, CSS, Credentials, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server,
     block_on, serve,
 };
+use crate::supervision::Supervision;
 
 /// The sources of reports.
 #[derive(Clone, Debug)]
@@ -33,9 +35,9 @@ pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
     pub(crate) sources: Sources,
     /// The time between two scans, or two requests.
-    pub(crate) every: std::time::Duration,
+    pub(crate) every: Duration,
     /// The time that history covers, if the page is served; `None` for an agent.
-    pub(crate) keep: Option<std::time::Duration>,
+    pub(crate) keep: Option<Duration>,
     /// Rights to read; at an agent also to give orders to this host's nodes.
     pub(crate) access: Access,
     /// The credentials that are shown to agents, and the authorities that are trusted.
@@ -55,6 +57,9 @@ const HERE: &str = "this host";
 /// The time for which metrics have a matrix of pings, ms. The page shows it with its time until the next one arrives.
 const PINGS_RETENTION: u64 = 600_000;
 
+/// The longest time between two turns of the loop while nothing is due.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
 /// The page, compiled into this binary: it loads nothing from other servers.
 const PAGE: [(&str, &str, &str); 4] = [
     ("/", HTML, include_str!("page/index.html")),
@@ -63,11 +68,12 @@ const PAGE: [(&str, &str, &str); 4] = [
     ("/icon.svg", SVG, include_str!("page/icon.svg")),
 ];
 
-/// Runs until the program is ended. Calls `ready` with the address that it listens at.
+/// Runs until the program is ended. Calls `listening` with the address that it listens at.
 ///
 /// # Errors
 /// Returns an error if it cannot listen there, or this host's programs cannot be scanned.
-pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+pub(crate) fn run(plan: Plan, listening: impl FnOnce(SocketAddr) -> Result<String>) -> Result<()> {
+    let supervision = Arc::new(Supervision::start()?);
     let hosts = match &plan.sources {
         Sources::Here(_) => vec![HERE.to_owned()],
         Sources::Agents(hosts) => hosts.clone(),
@@ -89,12 +95,23 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
         let listen = service.plan.listen;
         let bound = TcpListener::bind(listen).await;
         let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
-        ready(listener.local_addr().context("a listener has an address")?)?;
+        let status = listening(listener.local_addr().context("a listener has an address")?)?;
         let answering = Arc::clone(&service);
         let handler: Handler = Arc::new(move |request| answering.answer(request));
+        let handler = supervision.health().before(handler, || Ok("ok".into()));
         tokio::spawn(serve(listener, service.plan.access.clone(), handler));
-        service.run_periodically().await
+        exit_when_interrupted(Arc::clone(&supervision))?;
+        service.run_periodically(|| supervision.on_turn(|| status.clone())).await
     })?
+}
+
+/// Ends the program when it is interrupted: it keeps nothing that would have to be saved.
+fn exit_when_interrupted(supervision: Arc<Supervision>) -> Result<()> {
+    let exit = move || {
+        supervision.on_stop();
+        std::process::exit(0);
+    };
+    ctrlc::set_handler(exit).context("cannot listen for an interrupt")
 }
 
 /// Locks a mutex. A mutex that a panic poisoned is locked too, and its state is shown as it is.
@@ -103,19 +120,26 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Service {
-    /// Scans programs, or asks agents, periodically.
-    async fn run_periodically(self: Arc<Self>) -> Result<()> {
+    /// Scans programs, or asks agents, periodically. Calls `on_turn` each time, and while nothing is due.
+    async fn run_periodically(self: Arc<Self>, on_turn: impl Fn()) -> Result<()> {
         let mut ticks = tokio::time::interval(self.plan.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            match &self.plan.sources {
-                Sources::Here(_) => self.scan_here(),
-                Sources::Agents(hosts) => self.ask(hosts).await,
+            if tokio::time::timeout(MAX_WAIT, ticks.tick()).await.is_ok() {
+                self.collect().await;
             }
-            if self.plan.keep.is_some() {
-                lock(&self.state).record_history();
-            }
+            on_turn();
+        }
+    }
+
+    /// Scans programs, or asks agents, once.
+    async fn collect(&self) {
+        match &self.plan.sources {
+            Sources::Here(_) => self.scan_here(),
+            Sources::Agents(hosts) => self.ask(hosts).await,
+        }
+        if self.plan.keep.is_some() {
+            lock(&self.state).record_history();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Generates `docs/reference/metrics.md`: the metrics of the monitor, the overlay's daemon and the route controller, and
+//! Generates `docs/reference/metrics.md`: the metrics of the monitor, the overlay's and the device's daemon and the route controller, and
 //! the transport's counters, which reports have too.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ struct Source {
     file: &'static str,
 }
 
-fn sources() -> [Source; 3] {
+fn sources() -> [Source; 4] {
     [
         Source {
             title: "Programs: `weft monitor`",
@@ -48,9 +48,16 @@ fn sources() -> [Source; 3] {
         },
         Source {
             title: "The overlay: `weft vpc serve --metrics`",
-            about: "Pairs and their paths are the first 256 of each thread.",
+            about: "Pairs and their paths are 256 of each thread, those with a fault first.",
             text: cmd::vpc::metrics::text(&samples::status()),
             file: "crates/weft-cli/src/cmd/vpc/metrics.rs",
+        },
+        Source {
+            title: "The device: `weft device serve --metrics`",
+            about: "Sums are of all devices. Of the devices that a process has used, the first 256 by name (`--metrics-devices`) have samples of \
+                    their own: 64,000 devices are not 64,000 series.",
+            text: cmd::device::metrics::text(&Default::default(), &[samples::device()]),
+            file: "crates/weft-cli/src/cmd/device/metrics.rs",
         },
         Source {
             title: "The route controller: `weft route serve`",

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weft_stat::{ChannelRecord, ContextRecord, DeviceRecord, ProgramRecord, ProgramState};
 use weft_steer::View;
 use weft_transport::Stats;
+use weft_verbs::{Amounts, DeviceCounters, DeviceLimits, DeviceState};
 use weft_vswitch::Status;
 
 use crate::monitor::Received;
@@ -86,14 +87,34 @@ pub(super) fn status() -> Status {
     });
     read(json!({
         "address": "10.0.0.1", "tenant_mtu": 1378, "networks": [], "ports": [port], "pairs": [pair], "threads": [thread],
+        "peers": { "10.0.0.2": true },
         "encryption": {
             "mode": "", "identity": "", "authenticates": false, "connections": [0, 0], "counters": { "name": 0 },
         },
         "transport": Stats::default(), "dropped": { "cause": 0 },
+        "fleet": {
+            "name": "", "etcd": "10.9.0.1:2379", "registered": true, "revision": 1, "objects": { "kind": 1 }, "disconnects": 0,
+            "applied": [0, 0], "error": null, "refused": null, "faults": {},
+        },
     }))
 }
 
-/// The picture of a controller with a link, a move and a job.
+/// The state of a device.
+pub(super) fn device() -> DeviceState {
+    DeviceState {
+        name: String::new(),
+        owner: 0,
+        limits: DeviceLimits::default(),
+        used: Amounts::NONE,
+        memory: 0,
+        counters: DeviceCounters::default(),
+        processes: Vec::new(),
+        transport: Vec::new(),
+        daemon: Vec::new(),
+    }
+}
+
+/// The picture of a controller with a link, a move, a job and a record that it cannot read.
 pub(super) fn view() -> View {
     let suspected = json!({
         "fault": "loss", "since": 0, "lost_per_mille": 0, "delay_ns": 0, "paths": 0, "suffering": 0, "hosts": 0,
@@ -115,6 +136,7 @@ pub(super) fn view() -> View {
         links: read(json!([link])),
         moves: read(json!([step])),
         jobs: read(json!([job])),
+        unreadable_records: read(json!({ "": "" })),
         event_counts: read(json!({ "kind": 0 })),
         ..View::default()
     }

@@ -3,5 +3,5 @@
 mod host;
 mod show;
 
-pub(crate) use host::{ChannelView, Host, NetworkView, NodeView, folders};
-pub(crate) use show::{View, show};
+pub(crate) use host::{ChannelView, DeviceView, Host, NetworkView, NodeView, folders};
+pub(crate) use show::{View, duration, show};

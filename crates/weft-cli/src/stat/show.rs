@@ -264,7 +264,7 @@ fn time(nanos: Option<u64>) -> Cell {
 }
 
 /// Formats a time: with one decimal below 100 units, without decimals above.
-fn duration(nanos: u64) -> String {
+pub(crate) fn duration(nanos: u64) -> String {
     let scales = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     let Some((unit, one)) = scales.into_iter().find(|(_, one)| nanos >= *one) else {
         return format!("{nanos}ns");

@@ -7,31 +7,47 @@
 //! hash, queues, rates, ECN marks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::{panic, thread};
 
 use anyhow::{Context, Result, bail};
 use weft_perf::AgentGroup;
+use weft_sim::measure::{PortReport, ReorderingWatch};
 use weft_sim::workload::Workload;
 use weft_sim::world::Session;
 use weft_sim::{Outcome, Report, Scenario, SimSpan, SimTime};
+use weft_topo::{NodeId, Topology};
 use weft_transport::{ConnectionId, Event, Payload, Placement};
 use weft_udp::{Application, Endpoint};
 use weft_units::{Duration, Instant, Seed};
 
 mod network;
+mod queues;
 mod stage;
 
 pub(crate) use network::{Network, shape_of};
+use queues::QueueSamples;
 use stage::Wire;
 
 /// The value of every byte of a message.
 const FILL: u8 = 0x5a;
 
 /// A host's end of the transport.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Host {
+    id: NodeId,
     events: Vec<(Instant, Event)>,
     received: u64,
     corrupt: u64,
+    /// The order in which packets arrived, if it is measured.
+    reordering: Option<ReorderingWatch>,
+}
+
+impl Host {
+    fn new(id: NodeId, scenario: &Scenario) -> Self {
+        let reordering = scenario.measure.reordering.then(ReorderingWatch::default);
+        Self { id, events: Vec::new(), received: 0, corrupt: 0, reordering }
+    }
 }
 
 impl Application for Host {
@@ -39,7 +55,10 @@ impl Application for Host {
         out.fill(FILL);
     }
 
-    fn place(&mut self, _: Instant, _: &Placement, bytes: &[u8]) {
+    fn place(&mut self, _: Instant, placement: &Placement, bytes: &[u8]) {
+        if let Some(reordering) = &mut self.reordering {
+            reordering.on_place(self.id, placement);
+        }
         self.received += bytes.len() as u64;
         self.corrupt += u64::from(bytes.iter().any(|&byte| byte != FILL));
     }
@@ -87,14 +106,16 @@ fn run_once(
     let agents = network.agents(scenario, &transport)?;
     let before = network.counters()?;
     let mut run = Run {
-        hosts: agents.iter().map(|_| Host::default()).collect(),
+        hosts: topology.host_ids().map(|id| Host::new(id, scenario)).collect(),
         wire: Wire::new(AgentGroup::new(agents), scenario.host.handshake),
         workloads: weft_sim::workloads(scenario, &topology, seed)?,
     };
     let limit = SimTime::EPOCH + SimSpan::from(scenario.run.limit);
-    let finished = run.until_done(limit, stop)?;
+    let (finished, queues) = sampled(network, scenario, &topology, || run.until_done(limit, stop))?;
     let elapsed = run.wire.elapsed();
+    let reordering = run.reordering().map(|watch| watch.report());
     let carried = network.counters()?.since(&before);
+    let bytes = carried.bytes(network, &topology);
     let outcome = Outcome {
         topology: &topology,
         mtu: transport.mtu,
@@ -106,9 +127,32 @@ fn run_once(
         transport: run.wire.stats,
         received: run.hosts.iter().map(|host| host.received).collect(),
         network: carried.network_report(network),
-        ports: carried.port_report(network, &topology, elapsed),
+        ports: PortReport::new(&topology, |link| bytes.of(link), elapsed),
+        queues: queues.map(|queues| queues.report(&topology, &bytes)).unwrap_or_default(),
+        reordering,
     };
     Ok((outcome.report(scenario, seed)?, run.wire.crew.longest_pause()))
+}
+
+/// Calls `run`, and samples the queues meanwhile if the scenario requests it, on a thread of its own.
+fn sampled<T>(
+    network: &Network,
+    scenario: &Scenario,
+    topology: &Topology,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, Option<QueueSamples>)> {
+    let interval = std::time::Duration::from_nanos(scenario.measure.sample_every.as_nanos());
+    if interval.is_zero() {
+        return Ok((run()?, None));
+    }
+    thread::scope(|scope| {
+        let (running, stop) = mpsc::channel();
+        let samples = scope.spawn(move || QueueSamples::take(network, topology, interval, &stop));
+        let result = run();
+        drop(running);
+        let samples = samples.join().unwrap_or_else(|cause| panic::resume_unwind(cause))?;
+        Ok((result?, Some(samples)))
+    })
 }
 
 /// A run in progress.
@@ -149,6 +193,15 @@ impl Run {
             let mut session = Session::new(&mut self.wire, number);
             self.workloads[number as usize].on_notice(&notice, &mut session);
         }
+    }
+
+    /// Returns the order of packets at all hosts, if it was measured.
+    fn reordering(&mut self) -> Option<ReorderingWatch> {
+        let watches = self.hosts.iter_mut().filter_map(|host| host.reordering.take());
+        watches.reduce(|mut all, one| {
+            all.add_hosts(one);
+            all
+        })
     }
 
     /// Sums the engines' counters, and checks real packets as simulated ones are checked.

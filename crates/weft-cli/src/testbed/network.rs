@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
-use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters, PortCounters};
+use weft_lab::{
+    Direction, Impairment, Lab, LabError, LabSpec, LinkCounters, NodeKind, PortCounters,
+};
 use weft_sim::fabric::Loss;
-use weft_sim::measure::PortReport;
 use weft_sim::report::NetworkReport;
 use weft_sim::scenario::TopologySource;
-use weft_sim::{Scenario, SimSpan, queue, switch};
+use weft_sim::{Scenario, queue, switch};
 use weft_topo::build::{LeafSpine, TopologyConfig};
 use weft_topo::{LinkId, Topology};
 use weft_transport::TransportConfig;
@@ -131,6 +132,50 @@ impl Network {
     pub(super) fn counters(&self) -> Result<Carried> {
         Ok(Carried(self.lab.counters()?))
     }
+
+    /// Returns the bytes that wait at each port of the leaves.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel's queues cannot be read.
+    pub(super) fn leaf_queues(&self, topology: &Topology) -> Result<ByPort, LabError> {
+        let fabric = self.lab.fabric();
+        let mut waiting = BTreeMap::new();
+        for (number, node) in fabric.nodes.iter().enumerate() {
+            if node.kind != NodeKind::Leaf {
+                continue;
+            }
+            let backlogs = self.lab.backlogs(&node.name)?;
+            for link in &fabric.links {
+                for (here, there) in [(&link.near, &link.far), (&link.far, &link.near)] {
+                    if let Some(&bytes) = backlogs.get(&here.device).filter(|_| here.node == number)
+                    {
+                        waiting.insert((here.node, there.node), bytes);
+                    }
+                }
+            }
+        }
+        Ok(ByPort::new(&waiting, topology))
+    }
+}
+
+/// A number of bytes for each port.
+#[derive(Debug)]
+pub(super) struct ByPort(BTreeMap<LinkId, u64>);
+
+impl ByPort {
+    /// Returns the bytes of the topology's links. Nodes have the same numbers there and in the lab.
+    fn new(bytes: &BTreeMap<(usize, usize), u64>, topology: &Topology) -> Self {
+        let of = |link: LinkId| {
+            let ends = topology.link(link);
+            Some((link, *bytes.get(&(ends.from.index(), ends.to.index()))?))
+        };
+        Self(topology.link_ids().filter_map(of).collect())
+    }
+
+    /// Returns the bytes of a link; zero for one without any.
+    pub(super) fn of(&self, link: LinkId) -> u64 {
+        self.0.get(&link).copied().unwrap_or(0)
+    }
 }
 
 /// Returns the shape of the scenario's network, from which a lab is built.
@@ -216,23 +261,13 @@ impl Carried {
         }
     }
 
-    /// Returns the report of ports. Nodes have the same numbers in the topology and in the lab.
-    pub(super) fn port_report(
-        &self,
-        network: &Network,
-        topology: &Topology,
-        elapsed: SimSpan,
-    ) -> PortReport {
+    /// Returns the bytes that each port sent.
+    pub(super) fn bytes(&self, network: &Network, topology: &Topology) -> ByPort {
         let links = network.lab.fabric().links.iter().zip(&self.0);
         let directions = links.flat_map(|(link, carried)| {
             let (near, far) = (link.near.node, link.far.node);
             [((near, far), carried.forward.bytes), ((far, near), carried.backward.bytes)]
         });
-        let bytes: BTreeMap<(usize, usize), u64> = directions.collect();
-        let carried = |link: LinkId| {
-            let ends = topology.link(link);
-            bytes.get(&(ends.from.index(), ends.to.index())).copied().unwrap_or(0)
-        };
-        PortReport::new(topology, carried, elapsed)
+        ByPort::new(&directions.collect(), topology)
     }
 }

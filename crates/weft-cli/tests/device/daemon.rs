@@ -29,17 +29,37 @@ impl Daemon {
         let name = format!("weft-device-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
         let mut command = weft(&socket, &["device", "serve"]);
-        let mut process = launch(command.stdout(Stdio::piped()));
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving at"), "{line}");
+        let process = until_serving(launch(command.stdout(Stdio::piped())));
         let daemon = Self { process, socket };
         daemon.succeed(&["device", "create", "a"]);
         daemon
     }
 
+    /// Kills the daemon, and starts another one in its place.
+    pub(crate) fn restart(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.process = self.serve();
+    }
+
+    /// Starts another daemon in the place of one that has ended.
+    pub(crate) fn serve(&self) -> Child {
+        let mut command = self.command(&["device", "serve"]);
+        until_serving(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Returns the file that keeps its devices.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.socket.with_extension("state")
+    }
+
+    /// Returns a command of `weft` that uses this daemon.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        weft(&self.socket, words)
+    }
+
     pub(crate) fn weft(&self, words: &[&str]) -> Output {
-        weft(&self.socket, words).output().unwrap()
+        self.command(words).output().unwrap()
     }
 
     /// Returns the output of a command, which must succeed.
@@ -73,6 +93,14 @@ impl Daemon {
     }
 }
 
+/// Waits until a daemon serves.
+fn until_serving(mut process: Child) -> Child {
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("serving at"), "{line}");
+    process
+}
+
 fn weft(socket: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(words).env("WEFT_DEVICE_SOCKET", socket);
@@ -85,6 +113,7 @@ impl Drop for Daemon {
         let _ = self.process.wait();
         // A daemon that was killed leaves its socket.
         let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.state());
     }
 }
 

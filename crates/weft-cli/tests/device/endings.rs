@@ -1,6 +1,7 @@
 //! Programs and daemons that end without notice.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,81 @@ fn requests_fail_when_the_daemon_is_killed() {
         assert!(printed.contains("Failed status 5"), "{printed}");
         // It waits for the client over TCP, and does not poll.
         server.0.kill().unwrap();
+        daemon.restart();
+        let [mut server, mut client] = writers(&daemon, "a", 1_000);
+        for end in [&mut client.0, &mut server.0] {
+            let text = until_its_end(end);
+            assert!(end.wait().unwrap().success() && !text.contains("rror"), "{text}");
+        }
     });
+}
+
+/// Compiles a program of `c/` and returns its path.
+fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/device/c").join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wno-unused-function"]).arg(&source).arg("-o").arg(&binary);
+    let compiled = compiler.arg("-libverbs").output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    binary
+}
+
+/// The same process, which keeps no descriptor of a daemon that has ended.
+#[test]
+fn a_program_goes_on_with_the_next_daemon_of_its_device() {
+    alone(|| {
+        let mut daemon = Daemon::start();
+        let mut program = Program::start(&daemon, "a", compile("again.c").to_str().unwrap());
+        let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
+        let mut errors = program.0.stderr.take().unwrap();
+        for _ in 0..3 {
+            let line = lines.next().and_then(Result::ok);
+            if line.as_deref() != Some("writing") {
+                let mut text = String::new();
+                let _ = errors.read_to_string(&mut text);
+                panic!("{line:?}: {text}");
+            }
+            daemon.restart();
+        }
+        assert_eq!(lines.next().unwrap().unwrap(), "done");
+        assert!(program.0.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn devices_outlive_their_daemon_and_a_deleted_one_does_not() {
+    let mut daemon = Daemon::start();
+    let options = ["--queue-pairs", "7", "--memory", "1MiB", "--messages-per-second", "9"];
+    daemon.succeed(&[&["device", "create", "vm", "--count", "500"][..], &options].concat());
+    daemon.succeed(&["device", "delete", "vm", "--count", "100", "--first", "50"]);
+    let before = daemon.succeed(&["device", "list"]);
+    assert_eq!(before.lines().count(), 403, "{before}");
+    daemon.restart();
+    assert_eq!(daemon.succeed(&["device", "list"]), before);
+    let limits = &daemon.show("vm-499")["limits"];
+    let of = |key: &str| limits[key].as_u64();
+    assert_eq!(["queue_pairs", "memory", "messages_per_second"].map(of), [7, 1 << 20, 9].map(Some));
+    let signalled = Command::new("kill").arg(daemon.process.id().to_string()).status();
+    assert!(signalled.is_ok_and(|status| status.success()));
+    daemon.process.wait().unwrap();
+    daemon.process = daemon.serve();
+    assert_eq!(daemon.succeed(&["device", "list"]), before, "after an end in order, too");
+}
+
+#[test]
+fn a_state_file_that_is_wrong_is_named_and_no_daemon_starts() {
+    let mut daemon = Daemon::start();
+    daemon.process.kill().unwrap();
+    daemon.process.wait().unwrap();
+    let state = daemon.state();
+    let text = std::fs::read_to_string(&state).unwrap();
+    std::fs::write(&state, format!("{text}nonsense\n")).unwrap();
+    let error = daemon.fail(&["device", "serve"]);
+    assert!(error.contains(state.to_str().unwrap()) && error.contains("line 3"), "{error}");
+    std::fs::write(&state, text).unwrap();
+    daemon.restart();
+    daemon.show("a");
 }
 
 #[test]

@@ -6,4 +6,6 @@ mod monitor;
 mod page;
 mod programs;
 mod stat;
+mod terminal;
 mod tls;
+mod top;

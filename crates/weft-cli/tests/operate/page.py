@@ -34,11 +34,11 @@ try:
     pid = sys.stdin.readline().strip()
     until("the death", lambda: any("died" in text and pid in text for text in texts("#events tr")))
     picture("death")
-    say("shows the death")
-
+    # The monitor ends once this step is printed, and the browser complains of that.
     page.listen()
     mistakes = page.mistakes()
     assert not mistakes, mistakes
+    say("shows the death")
 
     sys.stdin.readline()
     until("silence", lambda: "does not answer" in texts("#state")[0])

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
 mod announce;
+mod cluster;
 mod probes;
 mod programs;
 mod tls;

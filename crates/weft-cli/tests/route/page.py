@@ -32,11 +32,11 @@ try:
     until("that it helped", lambda: any("kept" == it for it in texts("#events .kind")))
     until("no alarm", lambda: not texts("#fabric line.alarm"))
     picture("moved")
-    say("shows the move")
-
+    # The controller ends once this step is printed, and the browser complains of that.
     page.listen()
     mistakes = page.mistakes()
     assert not mistakes, mistakes
+    say("shows the move")
 
     sys.stdin.readline()
     until("silence", lambda: "does not answer" in texts("#state")[0])

@@ -91,16 +91,29 @@ impl Controller {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let file = |end: &str| folder.join(format!("{}-{name}.{end}", lab.name()));
         let files = [file("toml"), file("json"), file("jobs.json")];
+        let state = format!("lease = '3s'\nstate = '{}'\n", files[1].display());
+        Self::start(lab, name, token, &state, files)
+    }
+
+    /// Starts a controller that shares the store of these lines of its configuration with others. It has the default lease,
+    /// which no successor must wait for.
+    pub(crate) fn of_cluster(lab: &Lab, name: &str, token: &str, cluster: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let config = folder.join(format!("{}-{name}.toml", lab.name()));
+        let files = [config, PathBuf::new(), PathBuf::new()];
+        Self::start(lab, name, Some(token), cluster, files)
+    }
+
+    fn start(lab: &Lab, name: &str, token: Option<&str>, keys: &str, files: [PathBuf; 3]) -> Self {
         let config = format!(
-            "listen = '127.0.0.1:0'\nlab = '{}'\nstate = '{}'\nlease = '3s'\nread_every = '500ms'\n\
+            "listen = '127.0.0.1:0'\nlab = '{}'\nread_every = '500ms'\n{keys}\
              [controller]\ngrace = '250ms'\nhold = '5s'\nbar = '20s'\n\
              [controller.alarm]\nwindow = '500ms'\nmarks = 100\nwithin = '3s'\nphase = '1500ms'\n",
             lab.name(),
-            files[1].display(),
         );
         std::fs::write(&files[0], config).unwrap();
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
-        command.args(["route", "serve", "--page", "127.0.0.1:0", "--json", "--log-json"]);
+        command.args(["route", "serve", "--page", "127.0.0.1:0", "--json", "--log", "json"]);
         command.arg("--config").arg(&files[0]).env("WEFT_LOG", "warn");
         command.args(token.iter().flat_map(|file| ["--token-file", file]));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -122,14 +135,33 @@ impl Controller {
         again
     }
 
+    /// Sends a signal to the process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let running = self.running.as_ref().expect("it runs");
+        let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Kills it, as the end of its host would.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        drop(self.running.take());
+    }
+
     pub(crate) fn get(&self, path: &str) -> String {
+        let (status, body) = self.ask(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// Returns the status and the body of an answer.
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.page).unwrap();
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}");
-        body.to_owned()
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
     pub(crate) fn picture(&self) -> Value {

@@ -15,7 +15,7 @@ use weft_xrdma::NodeError;
 use super::measure::{Measurement, Parameters};
 use super::{local, ports, report};
 use crate::cmd::perf::resolve;
-use crate::log;
+use crate::log::LogOptions;
 use crate::messages::NodeOptions;
 use weft_report::terminal::Output;
 
@@ -181,7 +181,7 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
 
 /// Runs this process as one rank.
 fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
-    log::start(false);
+    LogOptions::default().start()?;
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
     if arguments.ports.is_some() {
         ports::check_device()?;

@@ -188,7 +188,7 @@ fn rows(contenders: &[Contender], simulated: Runs, real: Runs) -> Vec<WorldRow> 
 }
 
 /// Metrics that the table shows, if any world has them.
-const SHOWN: [&str; 12] = [
+const SHOWN: [&str; 17] = [
     "flows",
     "unfinished",
     "slowdown_mean",
@@ -200,6 +200,11 @@ const SHOWN: [&str; 12] = [
     "fast_uplink_load",
     "path_switches",
     "out_of_order_share",
+    "reordering_p99_packets",
+    "reordering_held_bytes",
+    "uplink_queue_p99_bytes",
+    "uplink_imbalance",
+    "marked_packets",
     "lost_packets",
 ];
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use weft_units::unknown_name;
 
@@ -26,9 +27,10 @@ pub(super) struct Host {
 pub(super) struct Hosts(pub(super) Vec<Host>);
 
 /// The file of hosts.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(in crate::cmd) struct File {
+    /// The hosts below each ToR, by its name: names or addresses, each with a port if it is not the default.
     tor: BTreeMap<String, Vec<String>>,
 }
 

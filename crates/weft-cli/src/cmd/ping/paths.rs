@@ -19,7 +19,7 @@ use weft_units::Duration;
 use super::hosts::Hosts;
 use crate::cmd::route::ControllerOptions;
 use crate::interrupt::until_interrupted;
-use crate::log;
+use crate::log::LogOptions;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -115,7 +115,7 @@ fn peers(hosts: &[IpAddr], from: IpAddr, count: usize) -> Result<Vec<IpAddr>> {
 }
 
 pub(super) fn run(arguments: Paths, output: Output) -> Result<ExitCode> {
-    log::start(false);
+    LogOptions::default().start()?;
     let plan = arguments.plan()?;
     let (paths, peers, spacing) = (plan.paths(), plan.destinations.len(), plan.spacing());
     let mut prober = Prober::open(plan)?;

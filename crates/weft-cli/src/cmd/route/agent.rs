@@ -12,7 +12,8 @@ use weft_trial::routers_of;
 use weft_units::Duration;
 
 use crate::interrupt::until_interrupted;
-use crate::log;
+use crate::log::LogOptions;
+use crate::supervision::Supervision;
 use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,14 @@ pub(super) struct Agent {
     /// Sample all routers of this lab
     #[arg(long, value_name = "NAME", visible_alias = "from-lab", conflicts_with = "address")]
     lab: Option<String>,
-    /// The address that sFlow is sent to
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
-    collector: SocketAddr,
+    /// The address that sFlow is sent to; several addresses if several controllers share a store
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:6343",
+        value_delimiter = ','
+    )]
+    collector: Vec<SocketAddr>,
     /// The address of this host that datagrams come from; the controller accepts them from the router's `agent` alone, or
     /// from its `sources` [default: --address]
     #[arg(long, value_name = "ADDRESS")]
@@ -46,6 +52,8 @@ pub(super) struct Agent {
     /// Time between two reports of the counters
     #[arg(long, value_name = "INTERVAL", default_value = "2s")]
     counters: Duration,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
@@ -57,22 +65,31 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
         (None, Some(address)) => vec![Watched { address, namespace: None }],
         (None, None) => bail!("which router? --address ADDRESS or --lab NAME"),
     };
-    log::start(false);
+    arguments.log.start()?;
+    let supervision = Supervision::start()?;
     let count = routers.len();
     let mut agent = Sampler::open(AgentPlan {
         routers,
-        collector: arguments.collector,
+        collectors: arguments.collector.clone(),
         source: arguments.source.or(arguments.address),
         rate: arguments.rate,
         flush: std::time::Duration::from_millis(100),
         counters: std::time::Duration::from_nanos(arguments.counters.as_nanos()),
     })?;
     let stop = until_interrupted()?;
-    let (collector, rate) = (arguments.collector, arguments.rate);
-    output.value(&json!({ "routers": count, "collector": collector, "rate": rate }), || {
-        format!("sampling 1 packet in {rate} of {count} routers, sending to {collector}")
+    let (collectors, rate) = (&arguments.collector, arguments.rate);
+    let collector: Vec<String> = collectors.iter().map(ToString::to_string).collect();
+    let collector = collector.join(", ");
+    let status = format!("sampling 1 packet in {rate} of {count} routers, sending to {collector}");
+    output.value(&json!({ "routers": count, "collectors": collectors, "rate": rate }), || {
+        status.clone()
     })?;
-    agent.run(|| stop.load(Ordering::Relaxed))?;
+    let run = agent.run(|| {
+        supervision.on_turn(|| status.clone());
+        stop.load(Ordering::Relaxed)
+    });
+    supervision.on_stop();
+    run?;
     let counters = agent.counters();
     eprintln!(
         "{} samples in {} datagrams; {} lost for want of room, {} datagrams not sent",

@@ -20,7 +20,8 @@ use weft_report::terminal::{Output, write_file};
 /// A running controller.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControllerOptions {
-    /// The address of `weft route serve`'s page; https://HOST:PORT if it has a certificate
+    /// The address of `weft route serve`'s page; https://HOST:PORT if it has a certificate; of several controllers that share
+    /// a store, all their addresses with commas between
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
     controller: String,
     #[command(flatten)]

@@ -5,11 +5,28 @@ use weft_steer::{MarksSource, View};
 
 use crate::openmetrics::{self, counters, gauges};
 
+/// Maximum number of records that are named, each as a series of its own.
+const MAX_UNREADABLE: usize = 100;
+
 /// Returns the picture as one text.
 pub(crate) fn text(picture: &View) -> String {
     let mut registry = Registry::with_prefix("weft_route");
     let steers = gauges(&mut registry, "steers", "1 if this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
+    let usable = gauges(
+        &mut registry,
+        "store_usable",
+        "0 if etcd, which other controllers share, cannot keep decisions, else 1",
+    );
+    usable.get_or_create(&vec![]).set(f64::from(u8::from(picture.store_fault.is_none())));
+    let unreadable = gauges(
+        &mut registry,
+        "unreadable_record",
+        "1 for each of at most 100 records in etcd that this controller cannot read or use",
+    );
+    for key in picture.unreadable_records.keys().take(MAX_UNREADABLE) {
+        unreadable.get_or_create(&vec![("key", key.clone())]).set(1.0);
+    }
     links(picture, &mut registry);
     probes(picture, &mut registry);
     let moves = gauges(&mut registry, "moves", "Moves that are installed or in progress, by stage");

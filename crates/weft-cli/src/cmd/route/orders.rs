@@ -20,7 +20,7 @@ pub(super) const MAX_TABLE: usize = 64 << 20;
 /// /v1/ports?job=NAME&source=ADDRESS&plan=N`, which returns a sender's ports if the job has another plan
 /// and renews the job's lease, `POST /v1/withdraw?job=NAME`, which ends a job, `POST /v1/order` with hosts'
 /// addresses, a line each, which returns their order in a ring, and `POST /v1/probes` with a host's report of its probes
-/// as JSON.
+/// as JSON. A controller that does not steer sends the client to the one that does, if it knows its page.
 pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
@@ -29,7 +29,9 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
         "/v1/jobs" => announcement(request).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
             |it| {
-                controller.announce(it).map_or_else(|error| refused(&error), |it| Reply::json(&it))
+                controller
+                    .announce(it)
+                    .map_or_else(|error| refused(request, &error), |it| Reply::json(&it))
             },
         ),
         "/v1/withdraw" => parameter(&request.query, "job").map_or_else(
@@ -37,23 +39,31 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
             |job| {
                 let withdrawn = controller.withdraw(job.to_owned());
                 let answer = withdrawn.map(|flows| json!({ "job": job, "flows": flows }));
-                answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
+                answer.map_or_else(|error| refused(request, &error), |it| Reply::json(&it))
             },
         ),
         "/v1/ports" => ports_request(request).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
-            |it| controller.ports(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
+            |it| {
+                controller
+                    .ports(it)
+                    .map_or_else(|error| refused(request, &error), |it| Reply::json(&it))
+            },
         ),
         "/v1/order" => hosts(request).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
-            |it| controller.order(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
+            |it| {
+                controller
+                    .order(it)
+                    .map_or_else(|error| refused(request, &error), |it| Reply::json(&it))
+            },
         ),
         "/v1/probes" => probe_report(&request.body).map_or_else(
             |error| Reply::refuse(StatusCode::BAD_REQUEST, &format!("{error:#}")),
             |report| {
                 let counted = controller.probes(report, request.peer);
                 let answer = counted.map(|paths| json!({ "paths": paths }));
-                answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
+                answer.map_or_else(|error| refused(request, &error), |it| Reply::json(&it))
             },
         ),
         _ => Reply::refuse(
@@ -63,9 +73,12 @@ pub(super) fn carry_out(request: &Request, access: &Access, controller: &Handle)
     }
 }
 
-fn refused(error: &RequestError) -> Reply {
+fn refused(request: &Request, error: &RequestError) -> Reply {
     let status = match error {
-        RequestError::Watches { .. } => StatusCode::CONFLICT,
+        RequestError::Watches { url: Some(url), .. } => {
+            return Reply::redirect(url, request, &error.to_string());
+        }
+        RequestError::Watches { url: None, .. } => StatusCode::CONFLICT,
         RequestError::Job(JobError::Unknown { .. }) => StatusCode::NOT_FOUND,
         RequestError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
         RequestError::Speaker { .. } => StatusCode::FORBIDDEN,

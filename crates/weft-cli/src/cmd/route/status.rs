@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
 use weft_route::LinkFault;
-use weft_steer::{JobView, LinkView, MarksSource, ProbeAlarmView, View};
+use weft_steer::{JobView, LinkView, MarksSource, ProbeAlarmView, Role, View};
 use weft_units::{BitRate, Duration};
 
 use super::announce::ControllerOptions;
@@ -32,12 +32,21 @@ pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
 }
 
 fn text(picture: &View) -> String {
-    let does = match (picture.dry_run, picture.steers, &picture.other) {
+    let does = match (picture.dry_run, picture.steers, &picture.leader, &picture.other) {
         (true, ..) => "decides, and does nothing".into(),
-        (_, true, _) => "steers".into(),
-        (_, _, Some(other)) => format!("watches; {other} steers"),
-        (_, _, None) => "watches; nobody steers".into(),
+        (_, true, ..) => "steers".into(),
+        (_, _, Some(leader), _) => {
+            format!("stands by; {} steers, at {}", leader.holder, leader.url)
+        }
+        (_, _, _, Some(other)) => format!("watches; {other} steers"),
+        _ if picture.role == Role::TakesOver => "takes over".into(),
+        _ => "watches; nobody steers".into(),
     };
+    let fault = picture.store_fault.as_ref();
+    let fault = fault.map(|why| format!("decisions cannot be kept: {why}\n")).unwrap_or_default();
+    let records = picture.unreadable_records.iter();
+    let records = records.map(|(key, why)| format!("record {key:?} cannot be read: {why}\n"));
+    let records: String = records.collect();
     let by_probes = |link: &LinkView| -> Vec<String> {
         link.probes.iter().map(|it| suspected(link, it)).collect()
     };
@@ -46,7 +55,7 @@ fn text(picture: &View) -> String {
     let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
     let unread: String = unread.collect();
     format!(
-        "{} {does}\n{unread}{}\n{}\n{}\nalarms: {}\n\n{}\n{}\n\n{}\n",
+        "{} {does}\n{fault}{records}{unread}{}\n{}\n{}\nalarms: {}\n\n{}\n{}\n\n{}\n",
         picture.holder,
         sflow(picture),
         marks(picture),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
+use weft_vswitch::fleet::FleetStatus;
 use weft_vswitch::{EncryptionStatus, Status};
 
 use crate::openmetrics::{self, Counters, counters, gauges};
@@ -13,13 +14,48 @@ pub(crate) fn text(status: &Status) -> String {
     encryption(&status.encryption, &mut registry);
     threads(status, &mut registry);
     ports(status, &mut registry);
+    peers(status, &mut registry);
     pairs(status, &mut registry);
     let transport = counters(&mut registry, "transport", "Events of the transport, by name");
     by_name(&transport, "event", &status.transport);
     let dropped =
         counters(&mut registry, "dropped", "Frames dropped that belong to no port, by cause");
     by_name(&dropped, "cause", &status.dropped);
+    let reloads = counters(&mut registry, "reloads", "Reloads of the configuration, by outcome");
+    for (outcome, count) in [("applied", status.reloads.0), ("refused", status.reloads.1)] {
+        reloads.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
+    }
+    status.fleet.iter().for_each(|it| fleet(it, &mut registry));
     openmetrics::text(&registry)
+}
+
+fn fleet(status: &FleetStatus, registry: &mut Registry) {
+    let host = || vec![("host", status.name.clone())];
+    let flag = |is_true: bool| f64::from(u8::from(is_true));
+    let connected = gauges(registry, "fleet_connected", "1 if a member of etcd sends changes");
+    connected.get_or_create(&host()).set(flag(status.etcd.is_some()));
+    let registered =
+        gauges(registry, "fleet_registered", "1 if the host is registered and its lease is valid");
+    registered.get_or_create(&host()).set(flag(status.registered));
+    let revision =
+        gauges(registry, "fleet_revision", "Revision of the newest change that is known");
+    revision.get_or_create(&host()).set(status.revision as f64);
+    let faults = gauges(
+        registry,
+        "fleet_faults",
+        "Objects that are refused, and ports that cannot be opened",
+    );
+    faults.get_or_create(&host()).set(status.faults.len() as f64);
+    let objects = gauges(registry, "fleet_objects", "Objects that the host knows, by kind");
+    for (kind, &count) in &status.objects {
+        objects.get_or_create(&vec![("kind", kind.clone())]).set(count as f64);
+    }
+    let lost = counters(registry, "fleet_disconnects", "Times that etcd was lost");
+    lost.get_or_create(&host()).inc_by(status.disconnects);
+    let changes = counters(registry, "fleet_changes", "Changes of the fleet, by outcome");
+    for (outcome, count) in [("applied", status.applied.0), ("refused", status.applied.1)] {
+        changes.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
+    }
 }
 
 fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {
@@ -106,6 +142,19 @@ fn ports(status: &Status, registry: &mut Registry) {
         for (cause, &count) in &port.dropped {
             dropped.get_or_create(&with(Some(("cause", cause)))).inc_by(count);
         }
+    }
+}
+
+fn peers(status: &Status, registry: &mut Registry) {
+    let reached = gauges(
+        registry,
+        "peer_reached",
+        "1 if a host accepted the last request for a connection, 0 if it did not within the last minute",
+    );
+    for (peer, &is_reached) in &status.peers {
+        reached
+            .get_or_create(&vec![("peer", peer.to_string())])
+            .set(f64::from(u8::from(is_reached)));
     }
 }
 

@@ -9,14 +9,15 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result};
 use hyper::StatusCode;
 use serde_json::json;
-use weft_vswitch::Daemon;
 use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, send_request};
+use weft_vswitch::{Daemon, Notice};
 
 use super::metrics;
 use crate::http::{self, Access, AccessOptions, Handler, OPENMETRICS, Reply};
 use crate::interrupt::until_interrupted;
-use crate::log;
+use crate::log::LogOptions;
+use crate::supervision::{Health, Supervision};
 use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
@@ -36,34 +37,45 @@ pub(super) struct Serve {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     access: AccessOptions,
-    /// Write the log as JSON, a line an event
-    #[arg(long)]
-    log_json: bool,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let config = Config::read(&arguments.config)?;
-    log::start(arguments.log_json);
+    arguments.log.start()?;
     let control = config.host.control.clone();
     let address = config.host.socket();
     let metrics = arguments
         .metrics
         .map(|at| arguments.access.at(at, config.host.tls.as_ref()).map(|access| (at, access)));
     let metrics = metrics.transpose()?;
+    let supervision = Supervision::start()?;
     let mut daemon = Daemon::open(config)?;
     if let Some((at, access)) = metrics {
-        serve_metrics(at, access, control.clone())?;
+        serve_metrics(at, access, control.clone(), supervision.health())?;
     }
     let stop = until_interrupted()?;
-    output.value(&json!({ "serving": address, "control": control }), || {
-        format!("serving at {address}, asked at {}", control.display())
-    })?;
-    daemon.run(|| stop.load(Ordering::Relaxed)).context("cannot wait for packets")?;
+    let status = format!("serving at {address}, asked at {}", control.display());
+    output.value(&json!({ "serving": address, "control": control }), || status.clone())?;
+    let notify = |notice| match notice {
+        Notice::Responsive => supervision.on_turn(|| status.clone()),
+        Notice::Reloading => supervision.on_reload(),
+        Notice::Reloaded => supervision.on_reloaded(&status),
+    };
+    let run = daemon.run(|| stop.load(Ordering::Relaxed), notify);
+    supervision.on_stop();
+    run.context("cannot wait for packets")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Answers Prometheus on a thread of its own, which queries the daemon over its control socket.
-fn serve_metrics(at: SocketAddr, access: Access, control: PathBuf) -> Result<()> {
+fn serve_metrics(
+    at: SocketAddr,
+    access: Access,
+    control: PathBuf,
+    health: Arc<Health>,
+) -> Result<()> {
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
@@ -73,5 +85,6 @@ fn serve_metrics(at: SocketAddr, access: Access, control: PathBuf) -> Result<()>
             _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
+    let handler = health.before(handler, || Ok("ok".into()));
     http::serve_beside(at, "metrics", access, handler).map(drop)
 }

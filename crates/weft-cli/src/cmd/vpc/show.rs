@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
+use weft_udp::sockets::Wire;
+use weft_vswitch::fleet::FleetStatus;
 use weft_vswitch::{EncryptionStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
 
 use weft_report::terminal::{Output, render};
@@ -12,8 +14,13 @@ use weft_report::terminal::{Output, render};
 /// Prints the whole status, as text or as JSON.
 pub(super) fn status(status: &Status, output: Output) -> Result<()> {
     output.value(status, || {
-        let mut text = format!("host {}, tenants' MTU {}\n", status.address, status.tenant_mtu);
+        let mut text = format!("host {}, tenants' MTU {}", status.address, status.tenant_mtu);
+        if status.threads.iter().any(|thread| thread.wire == Wire::AfXdp) {
+            text.push_str(", packets by AF_XDP");
+        }
+        text.push('\n');
         text.push_str(&encryption(&status.encryption));
+        status.fleet.iter().for_each(|it| text.push_str(&fleet(it)));
         for network in &status.networks {
             let network = &network.network;
             let peers: Vec<_> = network.peers.iter().map(ToString::to_string).collect();
@@ -55,6 +62,28 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
         }
         text
     })
+}
+
+/// Returns the state of the host in its fleet, with the faults.
+fn fleet(status: &FleetStatus) -> String {
+    let etcd = match &status.etcd {
+        Some(endpoint) => format!("follows etcd at {endpoint}"),
+        None => "etcd is not reached, what is known stays in force".into(),
+    };
+    let registered = if status.registered { "registered" } else { "not registered" };
+    let objects: usize = status.objects.values().sum();
+    let mut text = format!(
+        "fleet: {} {registered}, {etcd}, {objects} objects at revision {}\n",
+        status.name, status.revision
+    );
+    let failures = [("error", &status.error), ("not applied", &status.refused)];
+    for (kind, reason) in failures {
+        reason.iter().for_each(|reason| writeln!(text, "  {kind}: {reason}").expect("a string"));
+    }
+    for (key, fault) in &status.faults {
+        writeln!(text, "  fault: {key}: {fault}").expect("a string");
+    }
+    text
 }
 
 /// Prints the ports alone.

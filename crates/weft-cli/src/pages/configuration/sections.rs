@@ -15,6 +15,9 @@ pub(super) const OVERLAY: &[Section<'_>] = &[
     Section { title: "`[host]`", file: "crates/weft-vswitch/src/config.rs", structure: "Host", path: &["host"] },
     Section { title: "`[host.encryption]`", file: "crates/weft-vswitch/src/config/encryption.rs", structure: "Encryption", path: &["host", "encryption"] },
     Section { title: "`[host.tls]`", file: "crates/weft-guard/src/tls_files.rs", structure: "TlsFiles", path: &["host", "tls"] },
+    Section { title: "`[fleet]`", file: "crates/weft-vswitch/src/fleet/settings.rs", structure: "FleetSettings", path: &["fleet"] },
+    Section { title: "`etcd` of `[fleet]`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdSettings", path: &["fleet", "etcd"] },
+    Section { title: "`tls` of `etcd`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdTls", path: &["fleet", "etcd", "tls"] },
     Section { title: "`[[network]]`", file: "crates/weft-vswitch/src/config.rs", structure: "Network", path: &["network"] },
     Section { title: "`[[port]]`", file: "crates/weft-vswitch/src/config/port.rs", structure: "Port", path: &["port"] },
     Section { title: "`tap` of a port", file: "crates/weft-vswitch/src/config/port.rs", structure: "Tap", path: &["port", "tap"] },
@@ -26,6 +29,9 @@ pub(super) const OVERLAY: &[Section<'_>] = &[
 #[rustfmt::skip]
 pub(super) const CONTROLLER: &[Section<'_>] = &[
     Section { title: "Top level", file: "crates/weft-steer/src/config.rs", structure: "SteerConfig", path: &[] },
+    Section { title: "`[cluster]`", file: "crates/weft-steer/src/cluster.rs", structure: "ClusterConfig", path: &["of-cluster"] },
+    Section { title: "`[cluster.etcd]`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdSettings", path: &["of-cluster", "etcd"] },
+    Section { title: "`tls` of `[cluster.etcd]`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdTls", path: &["of-cluster", "etcd", "tls"] },
     Section { title: "`[controller]`", file: "crates/weft-route/src/controller/mod.rs", structure: "ControllerConfig", path: &["controller"] },
     Section { title: "`[controller.alarm]`", file: "crates/weft-route/src/alarm.rs", structure: "AlarmRules", path: &["controller", "alarm"] },
     Section { title: "`[controller.suspects]`", file: "crates/weft-route/src/suspects.rs", structure: "SuspectRules", path: &["controller", "suspects"] },

@@ -50,10 +50,12 @@ function tiles(picture) {
   const down = picture.links.filter((link) => !link.up).length;
   const fullest = Math.max(-1, ...picture.links.map(full));
   const unread = Object.keys(picture.unread).length;
+  const unreadable = Object.keys(picture.unreadable_records ?? {});
   const rows = [
     ['this controller', picture.dry_run ? 'dry run' : picture.steers ? 'steers' : 'watches', !picture.steers],
     ['routers', `${picture.nodes.filter((node) => node.tier > 0).length}`, false],
     ['not readable', `${unread}`, unread > 0],
+    ...(unreadable.length > 0 ? [['records not readable', unreadable.slice(0, 3).join(', ') + (unreadable.length > 3 ? ` and ${unreadable.length - 3} others` : ''), true]] : []),
     ['links down', `${down}`, down > 0],
     ['fullest link', fullest < 0 ? '–' : `${(100 * fullest).toFixed(0)} %`, fullest > 0.9],
     ['alarms', `${alarmed}`, alarmed > 0],

@@ -1,16 +1,17 @@
 //! `weft vpc`: the daemon without privileges, and, with root, tenants between two hosts.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
-use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weft_testkit::{can_run, skip, skip_on_this_machine};
+use weft_testkit::{can_run, skip};
+
+mod changes;
+mod reload;
 
 /// The time limit for a daemon to answer.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -25,7 +26,7 @@ fn said(bytes: &[u8]) -> String {
 
 /// Returns the words of a line of the systemd unit, for this program and another configuration.
 fn unit_line(key: &str, config: &Path) -> Vec<String> {
-    let unit = include_str!("../../../dist/weft-vpc.service");
+    let unit = include_str!("../../../../dist/weft-vpc.service");
     let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let (program, config) = (assert_cmd::cargo::cargo_bin!("weft"), config.to_str().unwrap());
     let word = |word: &str| match word {
@@ -41,6 +42,8 @@ struct Serving {
     child: Child,
     control: PathBuf,
     config: PathBuf,
+    /// The daemon's log, JSON lines.
+    log: PathBuf,
     metrics: u16,
 }
 
@@ -49,7 +52,7 @@ impl Serving {
         let path = |end: &str| {
             std::env::temp_dir().join(format!("weft-vpc-{}-{name}.{end}", std::process::id()))
         };
-        let (control, config) = (path("sock"), path("toml"));
+        let (control, config, log) = (path("sock"), path("toml"), path("log"));
         let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let text = format!(
@@ -58,17 +61,42 @@ impl Serving {
             control.display()
         );
         std::fs::write(&config, text).unwrap();
-        let line = unit_line("ExecStart", &config);
+        let child = Self::spawn(&config, &log, metrics);
+        let serving = Self { child, control, config, log, metrics };
+        serving.wait();
+        serving
+    }
+
+    fn spawn(config: &Path, log: &Path, metrics: u16) -> Child {
+        let line = unit_line("ExecStart", config);
         let mut command = Command::new(&line[0]);
         let metrics_at = line.iter().position(|word| word == "--metrics").unwrap() + 1;
-        command.args(&line[1..metrics_at]).arg(format!("127.0.0.1:{metrics}")).arg("--log-json");
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let serving = Self { child, control, config, metrics };
+        command
+            .args(&line[1..metrics_at])
+            .arg(format!("127.0.0.1:{metrics}"))
+            .args(["--log", "json"]);
+        let stderr = std::fs::File::create(log).unwrap();
+        command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+    }
+
+    /// Waits until the daemon answers.
+    fn wait(&self) {
         let began = Instant::now();
-        while !serving.ask(&["status"]).status.success() {
-            assert!(began.elapsed() < LIMIT, "{}", said(&serving.ask(&["status"]).stderr));
+        while !self.ask(&["status"]).status.success() {
+            assert!(began.elapsed() < LIMIT, "{}", said(&self.ask(&["status"]).stderr));
         }
-        serving
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends the daemon as a crash would, and starts another one.
+    fn restart(&mut self) {
+        self.stop();
+        self.child = Self::spawn(&self.config, &self.log, self.metrics);
+        self.wait();
     }
 
     fn ask(&self, arguments: &[&str]) -> Output {
@@ -82,9 +110,9 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        for path in [&self.config, &self.control] {
+        self.stop();
+        let state = self.control.with_extension("json");
+        for path in [&self.config, &self.control, &self.log, &state] {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -123,7 +151,8 @@ fn a_running_daemon_answers_and_applies_changes() {
     assert!(text.contains("network 100: reliable, in order, with 127.0.0.3"), "{text}");
     // The file still has its first contents.
     let reload = unit_line("ExecReload", &serving.config);
-    assert!(Command::new(&reload[0]).args(&reload[1..]).status().unwrap().success());
+    let mut reload = Command::new(&reload[0]).args(&reload[1..]).arg("--discard-changes").spawn();
+    assert!(reload.as_mut().unwrap().wait().unwrap().success());
     assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
     assert_eq!(serving.status()["routes"], serde_json::json!([]));
     for (arguments, words) in [
@@ -141,75 +170,6 @@ fn a_running_daemon_answers_and_applies_changes() {
         let error = said(&output.stderr);
         assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
     }
-}
-
-/// Writes a configuration with `count` routes of both kinds, of which the last ones go `via` a machine.
-fn write_routes(serving: &Serving, count: usize, via: &str) {
-    let text = std::fs::read_to_string(&serving.config).unwrap();
-    let head = text.split("[[route]]").next().unwrap();
-    let mut text = String::from(head);
-    for number in 0..count / 2 {
-        let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
-        let to = "vni = 100\nmac";
-        writeln!(text, "[[route]]\n{to} = '02:00:00:{a:02x}:{b:02x}:{c:02x}'\npeer = '127.0.0.2'")
-            .unwrap();
-    }
-    for number in count / 2..count {
-        let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
-        writeln!(text, "[[route]]\nvni = 100\nto = '10.{a}.{b}.{c}/32'\nvia = '{via}'").unwrap();
-    }
-    std::fs::write(&serving.config, text).unwrap();
-}
-
-#[test]
-fn a_reload_of_many_routes_is_applied() {
-    let serving = Serving::start("routes");
-    for (count, via) in [(1_000, "10.8.0.1"), (100_000, "10.8.0.2"), (3_000, "10.8.0.3"), (0, "")] {
-        write_routes(&serving, count, via);
-        let reload = serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]);
-        assert!(reload.status.success(), "{count}: {}", said(&reload.stderr));
-        let status = serving.status();
-        let routes = status["routes"].as_array().unwrap();
-        assert_eq!(routes.len(), count);
-        assert_eq!(routes.iter().filter(|route| route["via"] == via).count(), count / 2);
-        let machines = status["networks"][0]["addresses"].as_object().unwrap();
-        assert_eq!(machines.len(), count / 2);
-    }
-}
-
-#[test]
-fn a_request_that_is_too_long_is_refused_with_the_limit_and_the_fix() {
-    let serving = Serving::start("long");
-    write_routes(&serving, 0, "");
-    let name = "x".repeat(64 << 20);
-    let group = format!("[[acl]]\nname = '{name}'\ndefault = 'allow'\nrules = []\n");
-    let text = std::fs::read_to_string(&serving.config).unwrap() + &group;
-    std::fs::write(&serving.config, text).unwrap();
-    let reload = serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]);
-    let error = said(&reload.stderr);
-    assert!(!reload.status.success() && error.contains("67108864 bytes"), "{error}");
-    assert!(error.contains("weft vpc route add"), "{error}");
-}
-
-/// A daemon that ends the connection causes EPIPE at its client. The command must not take that for a closed reader of
-/// its own output, which is no failure.
-#[test]
-fn the_error_of_a_broken_connection_has_a_reason() {
-    let serving = Serving::start("broken");
-    write_routes(&serving, 50_000, "10.8.0.1");
-    let socket = serving.control.with_extension("deaf");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let deaf = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        (&stream).read_exact(&mut [0; 1_000]).unwrap();
-    });
-    let config = serving.config.to_str().unwrap();
-    let reload = ["vpc", "--control", socket.to_str().unwrap(), "reload", "--config", config];
-    let output = weft(&reload);
-    deaf.join().unwrap();
-    std::fs::remove_file(&socket).unwrap();
-    let error = said(&output.stderr);
-    assert!(!output.status.success() && error.contains("ended the connection"), "{error}");
 }
 
 #[test]
@@ -247,20 +207,6 @@ fn prometheus_reads_its_metrics() {
         name == "weft_vpc_transport_total" && labels["event"] == "data_sent"
     });
     assert_eq!(sent.expect("counted").2, 0.0);
-}
-
-#[test]
-fn systemd_verifies_the_unit() {
-    let unit = include_str!("../../../dist/weft-vpc.service");
-    let program = assert_cmd::cargo::cargo_bin!("weft");
-    let file = std::env::temp_dir().join(format!("weft-vpc-{}.service", std::process::id()));
-    std::fs::write(&file, unit.replace("/usr/local/bin/weft", program.to_str().unwrap())).unwrap();
-    let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output();
-    std::fs::remove_file(&file).unwrap();
-    let Ok(output) = verified else {
-        return skip_on_this_machine("the unit of the overlay", "no systemd-analyze");
-    };
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output.stderr));
 }
 
 #[test]
