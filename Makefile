@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs doors rxe figures performance book fuzz lint audit sbom dist wheel clusters torch nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors rxe guests containerd figures performance book fuzz lint audit sbom dist upgrade wheel clusters torch nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/quick/weft-demo
 
 test: ## Everything CI checks: format, clippy, layers, circles, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs capture bindings monitor tenants gnmi torch deny
+	@scripts/setup.sh build lab verbs capture bindings monitor tenants etcd gnmi cni torch deny
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
@@ -74,6 +74,14 @@ rxe: ## X-RDMA on the kernel's rxe in Rust, C and Python: two guests in QEMU wit
 	$(CARGO) test --package weft-xrdma --test limits -- --ignored --exact rxe::channels_between_two_guests_on_rxe_keep_every_promise
 	$(CARGO) test --package weft-xrdma-c --package weft-py --test rxe -- --ignored
 
+guests: ## RDMA devices in virtual machines: Debian's kernel in QEMU, unmodified programs of guests and host, a guest that dies
+	@scripts/setup.sh build lab verbs tenants
+	$(CARGO) test --package weft-verbs --test programs -- --ignored guests:: --test-threads=1
+
+containerd: ## Containers of containerd 2 on two hosts of the overlay, with the CNI plugin (as root, builds containerd once)
+	@scripts/setup.sh build lab cni containerd
+	$(CARGO) test --package weft-cni --test cni -- --ignored containerd
+
 figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
 	@scripts/setup.sh build lab verbs rivals
 	$(CARGO) build --release --package weft-cli
@@ -110,14 +118,19 @@ sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sb
 	@scripts/setup.sh build sbom
 	@scripts/sbom.sh
 
-dist: ## A tarball, a Debian package and an OCI image of weft and its libraries, installed and removed once: out/dist/
+dist: ## A tarball, Debian packages, RPMs and an OCI image of weft and its libraries, made twice, installed and removed: out/dist/
 	@scripts/setup.sh build dist
 	$(CARGO) build --release --package weft-cli --package weft-nccl-check
+	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma
 	$(CARGO) xtask nccl
 	@scripts/dist.sh
 	@scripts/dist-test.sh
+
+upgrade: ## The version before beside this one: tenants' connections, the daemon's state and commands, both ways (as root, builds that version once)
+	@scripts/setup.sh build lab before
+	$(CARGO) test --package weft-cli --test upgrade -- --ignored
 
 wheel: ## The Python package (RDMA messages and the simulator) as one wheel for Python 3.11 and later: out/wheel/
 	@scripts/setup.sh build bindings

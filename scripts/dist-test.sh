@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs, uses and removes what scripts/dist.sh made, in a system of its own with nothing but Debian's essential packages.
-# As root; `make dist` calls it.
+# Installs, uses and removes what scripts/dist.sh made, in a system of its own with nothing but Debian's essential packages, and
+# makes it again to compare. As root; `make dist` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,19 +29,49 @@ mmdebstrap --quiet --variant=apt --include=ibverbs-utils "$codename" "$root"
 mount --bind /proc "$root/proc"
 mount --rbind /dev "$root/dev"
 
-printf '%s\n' "dist-test: the Debian package"
-cp "$out"/weft_*.deb "$root/tmp/weft.deb"
-inside apt-get -qq -y --no-install-recommends install /tmp/weft.deb >/dev/null
-rm "$root/tmp/weft.deb"
+packages=(weft weft-verbs libxrdma1 libxrdma-dev)
+
+printf '%s\n' "dist-test: the same build again, byte for byte"
+(cd "$out" && sha256sum --quiet --check SHA256SUMS) || die "files differ from SHA256SUMS"
+scripts/dist.sh "$work/again" >/dev/null
+for file in "$work"/again/*; do
+    cmp "$file" "$out/$(basename "$file")" || die "$(basename "$file") is not reproducible"
+done
+
+printf '%s\n' "dist-test: the Debian packages"
+for package in "${packages[@]}"; do
+    cp "$out/${package}"_*.deb "$root/tmp"
+done
+inside sh -c 'apt-get -qq -y --no-install-recommends install /tmp/*.deb' >/dev/null
+rm "$root"/tmp/*.deb
 use weft
 inside test -s /usr/share/man/man1/weft-perf-client.1.gz || die "no manual page of weft perf client"
 inside bash -n /usr/share/bash-completion/completions/weft || die "bash does not take the completions"
 inside ldconfig -p | grep -q libxrdma.so.1 || die "the dynamic linker does not find libxrdma.so.1"
 inside weft-nccl-check libnccl-net-weft.so --interface 12 >/dev/null || die "NCCL's plugin does not pass its check"
-inside apt-get -qq -y purge weft >/dev/null
+for file in lib/systemd/system/weft-vpc.service share/weft/prometheus/weft-alerts.yml share/doc/weft/runbook/path-down.md include/xrdma.h; do
+    inside test -s "/usr/$file" || die "the packages have no $file"
+done
+inside apt-get -qq -y purge "${packages[@]}" >/dev/null
 rm -f "$root/tmp/demo.html"
 left=$(leftovers)
-[ -z "$left" ] || die "the package leaves behind: $left"
+[ -z "$left" ] || die "the packages leave behind: $left"
+
+# Debian's libraries of programs are in /usr/lib, those of RPMs in /usr/lib64.
+printf '%s\n' "dist-test: the RPMs"
+for package in "${packages[@]}"; do
+    in_deb=$(dpkg-deb --fsys-tarfile "$out/${package}"_*.deb | tar -t | grep -v '/$' | sed 's,^\.,,' | sort)
+    in_rpm=$(rpm -qlvp "$out/$package"-[0-9]*.rpm 2>/dev/null | awk '!/^d/ { print $9 }' | sed 's,^/usr/lib64/,/usr/lib/,' | sort)
+    [ "$in_deb" = "$in_rpm" ] || die "$package differs: $(diff <(echo "$in_deb") <(echo "$in_rpm"))"
+done
+rpm -qp --provides "$out"/weft-verbs-*.rpm 2>/dev/null | grep -q libibverbs && die "weft-verbs pretends to be libibverbs"
+rpm -qp --provides "$out"/libxrdma1-*.rpm 2>/dev/null | grep -q -F 'libxrdma.so.1()(64bit)' || die "programs do not find libxrdma1"
+# This system's libraries serve: there is no system with RPMs here.
+rpm --root "$work/rpms" --nodeps --noscripts -i "$out"/*.rpm 2>/dev/null || die "rpm does not install them"
+"$work/rpms/usr/bin/weft" --version | grep -q '^weft ' || die "the RPM's weft does not run"
+rpm --root "$work/rpms" -e --nodeps --noscripts "${packages[@]}" 2>/dev/null || die "rpm does not remove them"
+left=$(cd "$work/rpms" && find . \( -name '*weft*' -o -name '*xrdma*' \))
+[ -z "$left" ] || die "the RPMs leave behind: $left"
 
 printf '%s\n' "dist-test: the tarball"
 mkdir "$root/opt/here"
@@ -57,4 +87,11 @@ tar -C "$work/layout" -xf "$out"/weft-*-oci-*.tar
 umoci unpack --image "$work/layout:weft" "$work/bundle" 2>/dev/null
 grep -q '"/usr/bin/weft"' "$work/bundle/config.json" || die "the image does not begin with weft"
 chroot "$work/bundle/rootfs" /usr/bin/weft --version | grep -q '^weft ' || die "the image's weft does not run"
-printf '%s\n' "dist-test: all three were installed, used and removed"
+# On a node, whose system has nothing of the image's.
+node=$work/bundle/rootfs/host
+cp dist/kubernetes/install.sh "$work/bundle/rootfs/tmp"
+chroot "$work/bundle/rootfs" env ROOT=/host NODE_ADDRESS=10.0.0.1 HOSTS='10.0.0.1 10.0.0.2' VNI=100 NETWORK=10.244 \
+    PLUGINS=/usr/lib/cni/weft-cni sh /tmp/install.sh || die "the image does not prepare a node"
+CNI_COMMAND=VERSION chroot "$node" /opt/cni/bin/weft-cni </dev/null | grep -q '"1.1.0"' ||
+    die "weft-cni does not run on a node without the image's C library"
+printf '%s\n' "dist-test: all were installed, used and removed"

@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
-# Makes what is handed out of one build, in out/dist: a tarball, a Debian package of the same files, and an OCI image of
-# Debian with that package. `make dist` builds first; `scripts/dist-test.sh` installs, uses and removes each.
+# Makes what is handed out of one build, in out/dist or the folder that is named: a tarball, Debian packages and RPMs of the same
+# files, an OCI image of Debian with those packages, checksums, and the release's notes. `make dist` builds first;
+# `scripts/dist-test.sh` installs, uses and removes each.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/.."
 
 release=${CARGO_TARGET_DIR:-target}/release
-out=out/dist
+out=${1:-out/dist}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# The time of all files: that of the commit, so that the same build gives the same packages.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 architecture=$(dpkg --print-architecture)
 name=weft-$version-$architecture
 tree=$out/$name
@@ -14,6 +22,8 @@ tree=$out/$name
 most=25000000
 
 die() { printf '%s\n' "dist: error: $*" >&2; exit 1; }
+
+. scripts/dist-packages.sh
 
 # Installs file $1 as $2 below the prefix $prefix, with mode $3.
 place() { install -D -m "${3:-644}" "$1" "$prefix/$2"; }
@@ -38,6 +48,12 @@ lay_out() {
         strip --strip-unneeded "$prefix/lib/$library"
     done
     strip "$prefix/bin/weft-nccl-check"
+    # Where Debian's runtimes look for plugins; Kubernetes' look in /opt/cni/bin.
+    place "$release/weft-cni" lib/cni/weft-cni 755
+    strip "$prefix/lib/cni/weft-cni"
+    # It runs in the system of a node, whose C library may be older than the one here.
+    ! objdump -p "$prefix/lib/cni/weft-cni" | grep NEEDED >&2 ||
+        die "weft-cni is linked with these libraries: build it as 'make dist' does, with -C target-feature=+crt-static"
     ln -s libxrdma.so.1 "$prefix/lib/libxrdma.so"
     place "$release/xrdma/lib/pkgconfig/xrdma.pc" lib/pkgconfig/xrdma.pc
     place "$release/xrdma/include/xrdma.h" include/xrdma.h
@@ -54,74 +70,70 @@ lay_out() {
         sed "s,/usr/local/bin/weft,$2/bin/weft,; s,^\(# The .*\) Put it in /etc/systemd/system\, the,\1 The," "$unit" \
             >"$prefix/lib/systemd/system/$(basename "$unit")"
     done
+    install -D -m 644 -t "$prefix/share/weft/prometheus" dist/prometheus/*.yml
+    place dist/grafana/weft.json share/weft/grafana/weft.json
+    # With the pages that the runbook leads to.
+    install -D -m 644 -t "$prefix/share/doc/weft/runbook" docs/runbook/*.md
+    install -D -m 644 -t "$prefix/share/doc/weft" docs/*.md
     place LICENSE share/doc/weft/copyright
     place README.md share/doc/weft/README.md
     gzip -9 -n <CHANGELOG.md >"$prefix/share/doc/weft/changelog.gz"
     chmod 644 "$prefix/share/doc/weft/changelog.gz"
 }
 
+# Writes folder $2 of folder $1 as a tar archive, the same for the same files.
+archive() {
+    tar -C "$1" --format=gnu --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --sort=name -cf - "$2"
+}
+
 make_tarball() {
     lay_out "$tree" /usr/local
-    tar -C "$out" --owner=0 --group=0 --sort=name -czf "$out/$name.tar.gz" "$name"
+    archive "$out" "$name" | gzip -9 -n >"$out/$name.tar.gz"
     rm -r "$tree"
 }
 
-# The oldest glibc that has every symbol these files ask for.
-needed_glibc() {
-    objdump -T "$@" | grep -o 'GLIBC_2\.[0-9]*' | sort -Vu | tail -n 1 | sed 's/GLIBC_//'
+# The changes of this version; those that have no version yet before its release.
+write_notes() {
+    local heading="## $version"
+    grep -q -F "$heading" CHANGELOG.md || heading='## Unreleased'
+    printf '# Weft %s\n' "$version" >"$out/RELEASE-NOTES.md"
+    awk -v heading="$heading" 'index($0, "## ") == 1 { is_it = index($0, heading) == 1; next } is_it' CHANGELOG.md \
+        >>"$out/RELEASE-NOTES.md"
 }
 
-make_package() {
-    lay_out "$tree/usr" /usr
-    find "$tree/usr/share/man" -type f -exec gzip -9 -n {} +
-    mkdir -p "$tree/DEBIAN"
-    cat >"$tree/DEBIAN/control" <<END
-Package: weft
-Version: $version
-Architecture: $architecture
-Maintainer: Weft <weft@weft.invalid>
-Section: net
-Priority: optional
-Installed-Size: $(du -sk "$tree/usr" | cut -f 1)
-Depends: libc6 (>= $(needed_glibc "$tree"/usr/bin/* "$tree"/usr/lib/weft/verbs/* "$tree"/usr/lib/lib*.so)), libgcc-s1
-Recommends: iproute2, nftables, ethtool, iputils-ping
-Suggests: frr, tshark, perftest
-Description: RDMA, messages and overlays over every path of an Ethernet fabric
- Carries RDMA of unmodified programs (weft run), messages, collectives and the
- traffic of virtual machines and containers over all paths at once, plans and
- steers the fabric, and simulates it with the engine that runs.
-END
-    # The dynamic linker is to know libxrdma.so.1, and to forget it.
-    echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
-    dpkg-deb --root-owner-group --build "$tree" "$out/weft_${version}_$architecture.deb" >/dev/null
-    rm -r "$tree"
-}
-
-# Debian's smallest system with the package; `docker load` and `podman load` take the file.
+# Debian's smallest system with the packages; `docker load` and `podman load` take the file.
 make_image() {
-    local layout=$out/layout root=$out/root
+    local layout=$out/layout root=$out/root debs=("$out"/*.deb) created
+    created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
     rm -rf "$layout" "$root"
     mmdebstrap --quiet --variant=essential --include=ca-certificates,iproute2 --hook-dir=/usr/share/mmdebstrap/hooks/file-mirror-automount \
-        --customize-hook="copy-in $out/weft_${version}_$architecture.deb /tmp" \
-        --customize-hook='chroot "$1" sh -c "dpkg -i /tmp/weft_*.deb && rm /tmp/weft_*.deb"' \
+        --customize-hook="copy-in ${debs[*]} /tmp" \
+        --customize-hook='chroot "$1" sh -c "dpkg -i /tmp/*.deb && rm /tmp/*.deb"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" || die "mmdebstrap could not make the image's system"
+    # Packages' files keep their times; others were made just now.
+    find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     umoci init --layout "$layout"
     umoci new --image "$layout:weft"
-    umoci insert --image "$layout:weft" "$root" /
-    umoci config --image "$layout:weft" --config.entrypoint /usr/bin/weft --config.cmd --help
+    umoci insert --history.created "$created" --image "$layout:weft" "$root" /
+    umoci config --created "$created" --history.created "$created" --image "$layout:weft" \
+        --config.entrypoint /usr/bin/weft --config.cmd --help
     umoci gc --layout "$layout"
-    tar -C "$layout" --owner=0 --group=0 -cf "$out/weft-$version-oci-$architecture.tar" .
+    archive "$layout" . >"$out/weft-$version-oci-$architecture.tar"
     rm -rf "$layout" "$root"
 }
 
-mkdir -p "$out"
 rm -rf "${out:?}"/*
 make_tarball
-make_package
+lay_out "$tree/usr" /usr
+find "$tree/usr/share/man" -type f -exec gzip -9 -n {} +
+make_packages
+rm -r "$tree"
+write_notes
 if [ "$(id -u)" = 0 ]; then
     make_image
 else
     printf '%s\n' "dist: no image: making Debian's system takes root"
 fi
+(cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out" | awk 'NR > 1 { printf "%8.1f MB  %s\n", $5 / 1e6, $9 }'

