@@ -47,6 +47,7 @@ pub mod msg;
 pub mod http;
 
 // What reads foreign bytes in private has its properties beside it, in modules that `cfg(fuzzing)` compiles.
+pub use weft_cni::properties as cni;
 pub use weft_comm::properties as comm;
 pub use weft_rdmacm::properties as rdmacm;
 pub use weft_stat::properties as orders;

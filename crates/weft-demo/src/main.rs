@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use weft_report::terminal::{Output, is_broken_pipe, print_error};
+use weft_report::terminal::{Output, is_broken_pipe};
 
 #[derive(Debug, Parser)]
 #[command(name = "weft-demo", version)]
@@ -18,11 +18,12 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let Arguments { json, demo } = Arguments::parse();
-    match weft_demo::run(demo, Output::new(json)) {
+    let output = Output::new(json);
+    match weft_demo::run(demo, output) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&error);
+            output.error(&error);
             ExitCode::FAILURE
         }
     }

@@ -80,6 +80,7 @@ const PROOFS: &[Proof] = &[
     bounded("weft-rnic", "emtt::proofs::a_translated_access", "an access lies in its region's memory", "21^4 x 7 arguments near the edges"),
     bounded("weft-rnic", "emtt::proofs::an_access_through_a_window", "an access lies in its window and region", "9^6 x 3 arguments near the edges"),
     bounded("weft-ports", "chain::proofs::a_walk_stays", "a walk reads its tables and gives guest memory only", "all answers to 3 reads"),
+    bounded("weft-ports", "chain::proofs::a_walk_of_a_packed", "the same for a packed ring", "all answers to 3 reads"),
     bounded("weft-ports", "chain::proofs::a_walk_ends", "a walk ends", "1,025 descriptors"),
     bounded("weft-ports", "chain::proofs::a_part_of", "parts of a buffer are found in its pieces", "3 pieces of 1 to 4 bytes, at 0 and at 4 GiB"),
     bounded("weft-seal", "proofs::no_packet", "no packet is taken twice, none of the window is refused", "3 packets, 31 distances, 15 places"),

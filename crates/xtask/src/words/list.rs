@@ -58,9 +58,12 @@ pub(super) const PHRASES: &[&str] = &["as ever", "by and by", "so many"];
 /// The crates whose violations are errors. The violations of other crates are counted.
 pub(super) const CHECKED: &[&str] = &[
     "weft-cli",
+    "weft-cni",
     "weft-coll",
     "weft-comm",
     "weft-demo",
+    "weft-etcd",
+    "weft-events",
     "weft-figures",
     "weft-guard",
     "weft-lab",
