@@ -6,28 +6,34 @@
 //! | settings and their limits | `plan.rs` |
 //! | a probe as bytes | `packet.rs` |
 //! | the probes of a path, in flight and counted | `track.rs` |
-//! | sockets and times | here |
+//! | sockets, and the time that a packet waited in one | `socket.rs` |
+//! | times and reports | here |
 //!
 //! Pings of `weft ping` cannot do this: they are RDMA messages, which retransmit what is lost, and the device chooses
 //! their source ports.
+//!
+//! A host that is busy with other work serves no probes, and must not make its cable look broken: what a packet waits in
+//! a socket, at either end, is no part of its round trip, and probes to a host that answers none at all are lost only
+//! after a second.
 
 mod packet;
 mod plan;
+mod socket;
 mod track;
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_route::{ProbeReport, ProbedPath};
 
-use self::packet::{Kind, LEN, Packet};
+use self::packet::{Kind, Packet};
 pub use self::plan::{PROBE_PORT, ProbePlan, ProbePlanError};
+use self::socket::TimedSocket;
 use self::track::{Results, Track};
 use crate::SteerError;
 
@@ -36,12 +42,14 @@ use crate::SteerError;
 pub struct Prober {
     plan: ProbePlan,
     /// The socket that answers probes of other hosts.
-    answerer: UdpSocket,
+    answerer: TimedSocket,
     /// The sockets that probe, one for each source port.
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<TimedSocket>,
     session: u64,
     /// By index of its socket and destination, each path.
     tracks: BTreeMap<(usize, IpAddr), Track>,
+    /// The latest time at which a probe that was answered arrived at each destination, or shortly after.
+    served_at: BTreeMap<IpAddr, Instant>,
     /// The paths in the order in which they are probed.
     order: Vec<(usize, IpAddr)>,
     next_path: usize,
@@ -64,9 +72,7 @@ impl Prober {
         plan.check()?;
         let open = |port| {
             let at = SocketAddr::new(plan.source, port);
-            let socket = UdpSocket::bind(at)
-                .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
-            socket
+            TimedSocket::bind(at)
                 .map_err(SteerError::io(format!("probe from {at}, with a free port of this host")))
         };
         let answerer = open(plan.port)?;
@@ -85,6 +91,7 @@ impl Prober {
             sockets,
             session,
             tracks,
+            served_at: BTreeMap::new(),
             order,
             next_path,
             next_probe,
@@ -142,13 +149,13 @@ impl Prober {
     /// Answers the probes of known hosts.
     fn answer(&self) -> Result<(), SteerError> {
         for _ in 0..MAX_BURST {
-            let Some((packet, from)) = receive(&self.answerer)? else { break };
-            if let Some(packet) = packet.filter(|it| it.kind == Kind::Probe)
-                && self.plan.hosts.contains(&from.ip())
+            let Some(received) = self.answerer.receive()? else { break };
+            if let Some(packet) = received.packet.filter(|it| it.kind == Kind::Probe)
+                && self.plan.hosts.contains(&received.from.ip())
             {
-                let answer = Packet { kind: Kind::Answer, ..packet };
+                let answer = Packet { kind: Kind::Answer, held: received.waited, ..packet };
                 // An answer that is not sent is a lost probe.
-                let _ = self.answerer.send_to(&answer.emit(), from);
+                let _ = self.answerer.send(&answer, received.from);
             }
         }
         Ok(())
@@ -156,13 +163,19 @@ impl Prober {
 
     fn read_answers(&mut self, socket: usize) -> Result<(), SteerError> {
         for _ in 0..MAX_BURST {
-            let Some((packet, from)) = receive(&self.sockets[socket])? else { break };
+            let Some(received) = self.sockets[socket].receive()? else { break };
+            let from = received.from;
             let is_ours = |it: &Packet| it.kind == Kind::Answer && it.session == self.session;
             let track = self.tracks.get_mut(&(socket, from.ip()));
             if let Some((packet, track)) =
-                packet.filter(is_ours).zip(track).filter(|_| from.port() == self.plan.port)
+                received.packet.filter(is_ours).zip(track).filter(|_| from.port() == self.plan.port)
             {
-                track.on_answer(packet.sequence, Instant::now());
+                let now = Instant::now();
+                let arrived = now.checked_sub(received.waited).unwrap_or(now);
+                track.on_answer(packet.sequence, arrived, packet.held);
+                let served_at = arrived.checked_sub(packet.held).unwrap_or(arrived);
+                let latest = self.served_at.entry(from.ip()).or_insert(served_at);
+                *latest = served_at.max(*latest);
             }
         }
         Ok(())
@@ -179,11 +192,11 @@ impl Prober {
             let path = self.order[self.next_path];
             self.next_path = (self.next_path + 1) % self.order.len();
             let track = self.tracks.get_mut(&path).expect("every path has one");
-            let (kind, session, sequence) = (Kind::Probe, self.session, track.next());
+            let (session, sequence, held) = (self.session, track.next(), Duration::ZERO);
+            let probe = Packet { kind: Kind::Probe, session, sequence, held };
             let to = SocketAddr::new(path.1, self.plan.port);
             // A probe that this host cannot send says nothing about its path.
-            if self.sockets[path.0].send_to(&Packet { kind, session, sequence }.emit(), to).is_ok()
-            {
+            if self.sockets[path.0].send(&probe, to).is_ok() {
                 track.on_sent(Instant::now());
             }
         }
@@ -194,7 +207,8 @@ impl Prober {
     fn report(&mut self, now: Instant) -> Option<ProbeReport> {
         let ProbePlan { source, port, first_port, timeout, .. } = self.plan;
         let paths = self.tracks.iter_mut().filter_map(|(&(socket, destination), track)| {
-            let Results { sent, lost, round_trip } = track.take(timeout, now)?;
+            let served_at = self.served_at.get(&destination).copied();
+            let Results { sent, lost, round_trip } = track.take(timeout, served_at, now)?;
             let source_port = first_port + u16::try_from(socket).expect("ports are 16 bits");
             Some(ProbedPath { destination, source_port, sent, lost, round_trip })
         });
@@ -203,25 +217,11 @@ impl Prober {
     }
 }
 
-/// Returns a received packet with its source, or no packet if the bytes are none; `None` if nothing was received.
-fn receive(socket: &UdpSocket) -> Result<Option<(Option<Packet>, SocketAddr)>, SteerError> {
-    // A longer datagram is cut to one byte more than a packet, which is none.
-    let mut bytes = [0; LEN + 1];
-    match socket.recv_from(&mut bytes) {
-        Ok((length, from)) => Ok(Some((Packet::parse(&bytes[..length]), from))),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            Ok(None)
-        }
-        // An ICMP error of an earlier datagram.
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(None),
-        Err(error) => Err(SteerError::io("receive probes")(error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, UdpSocket};
 
+    use super::packet::LEN;
     use super::*;
 
     /// Returns the plan of a prober on loopback that probes another over two ports.
@@ -286,6 +286,31 @@ mod tests {
     }
 
     #[test]
+    fn the_time_in_which_a_host_runs_nothing_is_no_loss_and_no_round_trip() {
+        let port = free_ports();
+        let (one, two) = ([127, 7, 0, 6], [127, 7, 0, 7]);
+        let mut both =
+            [(one, two), (two, one)].map(|(from, to)| Prober::open(plan(from, to, port)).unwrap());
+        let timeout = both[0].plan.timeout;
+        let [one, two] = &mut both;
+        let (began, mut stalls, mut reported) = (Instant::now(), 0, 0);
+        // The answering host runs once in two timeouts.
+        while reported < 100 {
+            assert!(began.elapsed() < Duration::from_secs(30), "{reported} after {stalls} stalls");
+            let next_turn = Instant::now() + timeout * 2;
+            while Instant::now() < next_turn {
+                for path in one.turn().unwrap().iter().flat_map(|it| &it.paths) {
+                    reported += path.sent;
+                    assert_eq!(path.lost, 0, "{path:?}");
+                    assert!(path.round_trip.unwrap().p99_ns < 50_000_000, "{path:?}");
+                }
+            }
+            stalls += 1;
+            two.turn().unwrap();
+        }
+    }
+
+    #[test]
     fn only_probes_of_known_hosts_are_answered_and_no_answer_is() {
         let port = free_ports();
         let (known, unknown) = ([127, 7, 0, 4], [127, 7, 0, 5]);
@@ -294,8 +319,8 @@ mod tests {
         let bind = |address: [u8; 4]| UdpSocket::bind(SocketAddr::from((address, 0))).unwrap();
         let (known, unknown) = (bind(known), bind(unknown));
         let (session, sequence) = (7, 9);
-        let probe = Packet { kind: Kind::Probe, session, sequence }.emit();
-        let answer = Packet { kind: Kind::Answer, session, sequence }.emit();
+        let packet = |kind| Packet { kind, session, sequence, held: Duration::ZERO };
+        let [probe, answer] = [Kind::Probe, Kind::Answer].map(|kind| packet(kind).emit());
         let at = SocketAddr::from(([127, 7, 0, 3], port));
         for (socket, bytes) in
             [(&unknown, &probe[..]), (&known, &answer), (&known, b"?"), (&known, &probe)]
@@ -311,7 +336,10 @@ mod tests {
             assert!(Instant::now() < deadline);
             prober.turn().unwrap();
         }
-        assert_eq!(received[..LEN], answer);
+        // It waited for this machine, perhaps.
+        let received = Packet::parse(&received[..LEN]).unwrap();
+        assert_eq!(Packet { held: Duration::ZERO, ..received }.emit(), answer);
+        let mut received = [0; 64];
         assert!(known.recv(&mut received).is_err() && unknown.recv(&mut received).is_err());
     }
 }
