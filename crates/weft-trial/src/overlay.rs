@@ -261,6 +261,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         ports: vec![],
         routes: vec![],
         policies: Policies::default(),
+        flow_log: None,
         fleet: None,
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
@@ -282,6 +283,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
                 mtu: None,
             }),
             vhost_user: None,
+            mirror: None,
         });
         let route = |other| Route::to_machine(vni, mac(other), address(other));
         config.routes.extend(others().map(route));

@@ -42,6 +42,7 @@ mod connections;
 mod direction;
 #[cfg(test)]
 mod example;
+mod flow_log;
 mod frame;
 pub mod gateway;
 mod limit;
@@ -58,6 +59,7 @@ mod table;
 pub use acl::{Acl, AclConfig, AclError, Decision, Explanation, Sets};
 pub use connections::ConnectionsConfig;
 pub use direction::Direction;
+pub use flow_log::{Flow, FlowLogConfig, FlowRecord};
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
 };
@@ -73,7 +75,7 @@ pub use security_group::{
 pub use source_guard::SourceGuard;
 pub use switch::{
     DropCause, Elsewhere, Handover, HandoverCounters, InClear, Inbound, Keys, Leaving,
-    NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Presence, Reading, Slot, Staging,
-    Switch, SwitchConfig, SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
+    NetworkConfig, PairView, Place, Plain, PortConfig, PortFlow, PortId, Presence, Reading, Slot,
+    Staging, Switch, SwitchConfig, SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
 };
 pub use table::{Entry, Table, TableConfig, TableCounters};

@@ -16,6 +16,7 @@ use weft_vpc::{NetworkConfig, Policies, Vni};
 use weft_wire::{DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
 use crate::fleet::FleetSettings;
+use crate::flow_log::FlowLogSettings;
 use crate::redirect::MAX_THREADS;
 
 mod claim;
@@ -59,6 +60,9 @@ pub struct Config {
     /// Access lists and security groups that ports name.
     #[serde(flatten)]
     pub policies: Policies,
+    /// The flow logs of its ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_log: Option<FlowLogSettings>,
     /// The fleet in etcd that this host belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSettings>,
@@ -217,6 +221,7 @@ impl Config {
         self.host.transport()?;
         self.host.check_threads()?;
         self.check_fleet()?;
+        self.flow_log.as_ref().map_or(Ok(()), FlowLogSettings::check)?;
         self.policies.check()?;
         let mut numbers = BTreeSet::new();
         for (index, network) in self.networks.iter().enumerate() {
@@ -261,6 +266,7 @@ impl Config {
 
     fn check_port(&self, port: &Port, claims: &mut BTreeSet<Claim>) -> Result<(), ConfigError> {
         port.check()?;
+        self.host.check_mirror(port)?;
         let own = port.claims();
         if let Some(taken) = own.intersection(claims).next() {
             return Err(taken.is_taken());
@@ -342,6 +348,24 @@ impl Host {
     pub fn tenant_mtu(&self) -> u16 {
         let headers = VirtioNetHeader::LEN + EthernetHeader::LEN;
         self.payload().saturating_sub(u16::try_from(headers).expect("26 bytes"))
+    }
+
+    /// Checks the mirror of a port.
+    ///
+    /// # Errors
+    /// A value is invalid, or this host sends nothing unencrypted.
+    pub(crate) fn check_mirror(&self, port: &Port) -> Result<(), ConfigError> {
+        let Some(mirror) = &port.mirror else { return Ok(()) };
+        mirror.vni()?;
+        if mirror.to == self.address || mirror.to.is_unspecified() {
+            return Err(value("port.mirror.to", mirror.to, "another host's address"));
+        }
+        if self.encryption.is_required() {
+            let expected =
+                "none, as it sends frames unencrypted and [host.encryption] requires encryption";
+            return Err(value("port.mirror", mirror.to, expected));
+        }
+        Ok(())
     }
 
     fn check_threads(&self) -> Result<(), ConfigError> {

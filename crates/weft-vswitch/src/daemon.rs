@@ -16,6 +16,7 @@ use crate::changes::Changes;
 use crate::config::{Config, ConfigError, Port as PortOptions, Routes};
 use crate::control::{Answer, Control, Request};
 use crate::fleet::Fleet;
+use crate::flow_log::FlowExporter;
 use crate::mailbox::{Mailbox, Router};
 use crate::observer::Observer;
 use crate::port_poller::PortPoller;
@@ -43,6 +44,7 @@ pub struct Daemon {
     /// Number of reloads that were applied, and of those that were refused.
     pub(crate) reloads: (u64, u64),
     pub(crate) fleet: Option<Fleet>,
+    pub(crate) flow_exporter: Option<FlowExporter>,
     pub(crate) observer: Observer,
 }
 
@@ -78,10 +80,17 @@ impl Daemon {
             clock: Clock,
             reloads: (0, 0),
             fleet: None,
+            flow_exporter: None,
             observer: Observer::new(Clock.now()),
             routes: Routes::new(),
             file,
-            config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
+            config: Config {
+                networks: vec![],
+                ports: vec![],
+                routes: vec![],
+                flow_log: None,
+                ..config.clone()
+            },
         };
         for network in config.networks {
             daemon.set_network(network)?;
@@ -91,6 +100,8 @@ impl Daemon {
             port.map_or(Ok(()), |port| daemon.attach_port(port))?;
         }
         daemon.set_routes(&config.routes)?;
+        let exporter = FlowExporter::open(config.flow_log.as_ref(), config.host.mtu)?;
+        daemon.set_flow_log(config.flow_log, exporter)?;
         daemon.start_fleet()?;
         daemon.pool.run_on_all(|worker| worker.is_configured = true)?;
         Ok(daemon)
@@ -124,7 +135,7 @@ impl Daemon {
                 self.control.answer(client, answer);
             }
         }
-        Ok(())
+        self.export_last_flows().map_err(io::Error::other)
     }
 
     fn on_reloaded(&mut self, answer: &Result<Answer, String>) {

@@ -1,6 +1,7 @@
 //! The errors of a daemon.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weft_ports::PortError;
@@ -56,6 +57,16 @@ pub enum OpenError {
         port: String,
         /// The capture's file.
         file: String,
+        /// The system's error.
+        cause: io::Error,
+    },
+    /// The socket for flow logs cannot be opened.
+    #[error(
+        "cannot open a socket for the flow log to {collector}: {cause}; does the system allow more descriptors?"
+    )]
+    FlowLog {
+        /// The collector.
+        collector: SocketAddr,
         /// The system's error.
         cause: io::Error,
     },

@@ -46,11 +46,13 @@ pub mod control;
 mod daemon;
 mod error;
 pub mod fleet;
+mod flow_log;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
 mod looks;
 mod mailbox;
+mod mirror;
 mod node;
 mod observer;
 mod port_poller;
@@ -75,6 +77,8 @@ pub mod properties {
 
 pub use daemon::{Daemon, Notice};
 pub use error::OpenError;
+pub use flow_log::{FlowLogSettings, FlowLogStatus};
+pub use mirror::{MirrorCounts, MirrorSettings};
 pub use status::{
     EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Reloaded, Status,
     ThreadStatus,

@@ -1,4 +1,5 @@
-//! The looks of the daemon at its threads, once a second; `observer.rs` logs what has changed.
+//! The looks of the daemon at its threads, once a second; `observer.rs` logs what has changed, `flow_log` sends their
+//! records of flows.
 
 use crate::{Daemon, OpenError};
 
@@ -12,6 +13,7 @@ impl Daemon {
         if !self.observer.begins_look(now) {
             return Ok(());
         }
+        self.export_flows()?;
         let counts = self.observer.counts(now);
         let looks = self.pool.run_on_all(move |worker| worker.look(now))?;
         self.observer.on_looks(&looks);

@@ -74,6 +74,11 @@ impl Node<Sockets> for SwitchNode<'_> {
             plain.send(&frame, &mut link, *ports, counters);
             sent += 1;
         }
+        while link.outbox.waiting() < limit {
+            let Some(copied) = ports.mirrors.pop() else { break };
+            plain.send_copy(copied, &mut link, counters);
+            sent += 1;
+        }
         sent
     }
 

@@ -107,6 +107,7 @@ impl Daemon {
         policies: &Policies,
     ) -> Result<OpenPort, OpenError> {
         options.check()?;
+        self.config.host.check_mirror(&options)?;
         options.policies.check()?;
         let policies = PortRules::new(policies, &options.policies)?;
         let named = |cause| OpenError::Port { name: options.name.clone(), cause };
@@ -125,9 +126,10 @@ impl Daemon {
         self.next_port += 1;
         let thread = self.thread_for(vni, mac);
         let sources = options.policies.source_guard();
-        let may_move = options.may_move();
+        let (may_move, mirror) = (options.may_move(), options.mirror.clone());
         let watched = self.pool.run_on(thread, move |worker| {
             worker.add_port(id, interface, may_move)?;
+            worker.ports.mirrors.set(id, mirror.as_ref());
             let switch = &mut worker.switch;
             switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
             switch.set_acl(id, acl);

@@ -14,6 +14,7 @@ use weft_vpc::{PoliciesError, PortId, SecurityGroupConfig, Sets};
 
 use crate::changes::Changes;
 use crate::config::{Config, ConfigError, Network, Port};
+use crate::flow_log::FlowExporter;
 use crate::ports::PortRules;
 use crate::{Daemon, OpenError, Reloaded, state};
 
@@ -104,6 +105,7 @@ impl Daemon {
         let overridden = changes.count_overriding(file);
         let mut done =
             Reloaded { ports_changed: policies.len(), overridden, ..Reloaded::default() };
+        let exporter = FlowExporter::open(config.flow_log.as_ref(), config.host.mtu)?;
         let staged = state::stage(&config.host.state_file(), &changes)?;
         (done.ports_added, done.ports_removed) = self.replace_ports(config, &changes)?;
         // From here on only a thread that has stopped is an error, which ends the daemon.
@@ -117,6 +119,9 @@ impl Daemon {
         done.networks_set = networks.len();
         for network in networks {
             self.set_network(network)?;
+        }
+        if config.flow_log != self.config.flow_log {
+            self.set_flow_log(config.flow_log.clone(), exporter)?;
         }
         done.networks_removed = self.remove_networks(config)?;
         (done.routes_set, done.routes_removed) = self.set_routes(&config.routes)?;
@@ -173,6 +178,7 @@ impl Daemon {
                 port.policies.acl.is_some() || !port.policies.security_groups.is_empty();
             let same = known.policies == port.policies
                 && known.labels == port.labels
+                && known.mirror == port.mirror
                 && (same_rules || !uses_rules);
             if same || !port.is_same_interface(known) {
                 continue;
@@ -189,11 +195,15 @@ impl Daemon {
     fn set_policies(&mut self, change: PolicyChange, sets: &Sets) -> Result<(), OpenError> {
         let PolicyChange { id, thread, port, rules, groups } = change;
         let (sets, sources) = (sets.clone(), port.policies.source_guard());
+        let mirror = (port.mirror != self.ports[&id].1.mirror).then(|| port.mirror.clone());
         let connections = self.config.policies.connections;
         self.pool
             .run_on(thread, move |worker| {
                 worker.switch.set_acl(id, rules.acl);
                 worker.switch.set_sources(id, sources);
+                if let Some(mirror) = mirror {
+                    worker.ports.mirrors.set(id, mirror.as_ref());
+                }
                 match worker.switch.groups_mut(id) {
                     // Open connections continue if the rules still allow them.
                     Some(own) if !groups.is_empty() => own.set(&groups, &sets, connections),
@@ -211,6 +221,7 @@ impl Daemon {
         self.change_port(id, |own| {
             own.policies.clone_from(&port.policies);
             own.labels.clone_from(&port.labels);
+            own.mirror.clone_from(&port.mirror);
         });
         Ok(())
     }
@@ -333,9 +344,9 @@ impl PortChanges {
 }
 
 impl Port {
-    /// Returns `true` if only policies and labels differ.
+    /// Returns `true` if only policies, labels and the mirror differ.
     fn is_same_interface(&self, other: &Self) -> bool {
         let (policies, labels) = (other.policies.clone(), other.labels.clone());
-        Self { policies, labels, ..self.clone() } == *other
+        Self { policies, labels, mirror: other.mirror.clone(), ..self.clone() } == *other
     }
 }

@@ -11,6 +11,7 @@ use weft_wire::MacAddr;
 
 use crate::config::{Mac, Network};
 use crate::fleet::Fleet;
+use crate::mirror::MirrorCounts;
 use crate::observer::dropped_by_port;
 use crate::status::{
     EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
@@ -37,6 +38,7 @@ struct PortSnapshot {
     counted: PortCounters,
     switched: SwitchCounters,
     held: Holdings,
+    mirrored: Option<MirrorCounts>,
 }
 
 impl Worker {
@@ -48,7 +50,8 @@ impl Worker {
         let port = |(id, port): (PortId, &dyn Port)| {
             let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
             let (up, counted, held) = (port.is_up(), port.counters(), port.holdings());
-            (id, PortSnapshot { up, counted, switched, held })
+            let mirrored = self.ports.mirrors.counts(id);
+            (id, PortSnapshot { up, counted, switched, held, mirrored })
         };
         let pairs = shown(|| self.switch.pairs());
         Snapshot {
@@ -150,6 +153,7 @@ impl Daemon {
             dropped: BTreeMap::new(),
             reloads: self.reloads,
             fleet: self.fleet.as_ref().map(Fleet::status),
+            flow_log: self.flow_log_status(),
         };
         let mut addresses = BTreeMap::new();
         for thread in threads {
@@ -202,7 +206,7 @@ impl Daemon {
 
     fn port_status(&self, id: PortId, port: &PortSnapshot) -> Option<PortStatus> {
         let (thread, options) = self.ports.get(&id)?;
-        let PortSnapshot { up, counted, switched, held } = port;
+        let PortSnapshot { up, counted, switched, held, mirrored } = port;
         let mut dropped = dropped(switched);
         add_to(
             &mut dropped,
@@ -223,6 +227,7 @@ impl Daemon {
             held: (held.taken, held.claimed),
             memory_regions: held.regions,
             queue_pairs: held.queue_pairs,
+            mirrored: *mirrored,
         })
     }
 }

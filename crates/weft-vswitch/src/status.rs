@@ -9,6 +9,8 @@ use weft_udp::sockets::Wire;
 
 use crate::config::{Mac, Network, Route};
 use crate::fleet::FleetStatus;
+use crate::flow_log::FlowLogStatus;
+use crate::mirror::MirrorCounts;
 
 /// The state of a daemon at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Status {
     /// The host in its fleet, if its file names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetStatus>,
+    /// The export of flow logs, if its file names a collector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_log: Option<FlowLogStatus>,
 }
 
 impl Status {
@@ -130,6 +135,9 @@ pub struct PortStatus {
     /// Number of pairs of queues that the tenant uses, and may use.
     #[serde(default)]
     pub queue_pairs: (usize, usize),
+    /// Numbers of frames copied for an analyser, if the port has a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirrored: Option<MirrorCounts>,
 }
 
 /// A pair of interfaces.

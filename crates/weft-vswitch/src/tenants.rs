@@ -11,6 +11,7 @@ use weft_vpc::{Frame, PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 use weft_wire::VirtioNetHeader;
 
 use crate::capture::Capture;
+use crate::mirror::Mirrors;
 
 /// Ports by number, and those of them with work that their tenants have not seen yet.
 #[derive(Default)]
@@ -19,6 +20,7 @@ pub(crate) struct Ports {
     unflushed: Vec<PortId>,
     loss_injectors: BTreeMap<PortId, LossInjector>,
     captures: BTreeMap<PortId, Capture>,
+    pub(crate) mirrors: Mirrors,
     error_log: ErrorLog,
 }
 
@@ -67,6 +69,7 @@ impl Ports {
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Box<dyn Port>> {
         self.loss_injectors.remove(&id);
         self.captures.remove(&id);
+        self.mirrors.set(id, None);
         self.ports.remove(&id)
     }
 
@@ -85,6 +88,17 @@ impl Ports {
     /// Writes a frame that passes a port to its capture. A capture that cannot be written ends.
     pub(crate) fn record(&mut self, id: PortId, direction: Direction, head: &[u8], len: u32) {
         self.write(id, |capture| capture.record(direction, head, len));
+    }
+
+    /// Copies a frame of `len` bytes that a tenant sent, if the port has a mirror for it.
+    pub(crate) fn mirror(&mut self, id: PortId, token: Token, len: u32) {
+        if self.mirrors.copies_sent(id) {
+            let Self { ports, mirrors, error_log, .. } = self;
+            let Some(port) = ports.get_mut(&id) else { return };
+            mirrors.copy(id, len, |frame| {
+                error_log.log_error(id, port.read(token, 0, frame, Reading::First));
+            });
+        }
     }
 
     /// Writes buffered records of all captures to their files.
@@ -197,6 +211,7 @@ impl Tenants for Ports {
         if let Some(capture) = self.captures.get_mut(&port) {
             capture.start_frame(slot, len);
         }
+        self.mirrors.start_frame(port, slot, len);
         Some(slot)
     }
 
@@ -217,6 +232,14 @@ impl Tenants for Ports {
             let known = self.peek(port, slot, &mut head);
             self.record(port, Direction::In, &head[..known], len);
         }
+        if let Some(len) = self.mirrors.end_frame(port, slot) {
+            let Self { ports, mirrors, .. } = self;
+            if let Some(known) = ports.get_mut(&port) {
+                mirrors.copy(port, len, |frame| {
+                    known.peek(slot, frame);
+                });
+            }
+        }
         if let Some(port) = self.touch(port) {
             port.complete(slot);
         }
@@ -226,6 +249,7 @@ impl Tenants for Ports {
         if let Some(capture) = self.captures.get_mut(&port) {
             capture.end_frame(slot);
         }
+        self.mirrors.end_frame(port, slot);
         if let Some(port) = self.touch(port) {
             port.cancel(slot);
         }

@@ -9,6 +9,7 @@ use weft_vpc::gateway::forward;
 use weft_vpc::{Frame, Leaving, Plain, Reading, Tenants, Vni};
 use weft_wire::{SealedContent, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
+use crate::mirror::Copied;
 use crate::redirect::ThreadIndex;
 
 /// Length of the part of a datagram that is authenticated but not encrypted, bytes: it names the network.
@@ -121,6 +122,19 @@ impl PlainSender {
             forward(ethernet, next);
         }
         if self.push_on_wire(plain, link).is_none() {
+            counters.unsendable += 1;
+        }
+    }
+
+    /// Sends a copy of a frame.
+    pub(crate) fn send_copy(
+        &mut self,
+        copied: Copied,
+        link: &mut Link<'_>,
+        counters: &mut Counters,
+    ) {
+        self.frame = copied.frame;
+        if self.push_on_wire(&copied.plain, link).is_none() {
             counters.unsendable += 1;
         }
     }

@@ -275,6 +275,7 @@ impl Worker {
             let head = &mut head[..known];
             self.ports.read(id, sent.token, 0, head, Reading::First);
             self.ports.record(id, pcapng::Direction::Out, head, sent.len);
+            self.ports.mirror(id, sent.token, sent.len);
             let (switch, tenants) = (&mut self.switch, &mut self.ports);
             let frame = TenantFrame { port: id, token: sent.token, len: sent.len };
             switch.handle_frame(now, frame, head, tenants);

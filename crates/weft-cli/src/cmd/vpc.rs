@@ -222,6 +222,7 @@ impl Add {
             mac,
             addresses,
             labels: BTreeMap::new(),
+            mirror: None,
             policies: PortPolicies::default(),
             tap: tap.map(|interface| Tap { interface, namespace, persistent, mtu: None }),
             vhost_user: vhost_user.map(|socket| VhostUser { connect, ..VhostUser::at(socket) }),

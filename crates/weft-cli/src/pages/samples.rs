@@ -76,6 +76,7 @@ pub(super) fn status() -> Status {
     let port = json!({
         "name": "", "vni": 1, "mac": "02:00:00:00:00:01", "thread": 0, "up": true, "sent": [0, 0], "received": [0, 0],
         "carried": [0, 0, 0], "declined": 0, "dropped": { "cause": 0 }, "held": [0, 0],
+        "mirrored": { "copied": 0, "dropped": 0 },
     });
     let path = json!({ "path": 0, "up": true, "rtt_us": 1.0, "lost": 0, "in_flight": 0 });
     let pair = json!({
@@ -96,6 +97,7 @@ pub(super) fn status() -> Status {
             "name": "", "etcd": "10.9.0.1:2379", "registered": true, "revision": 1, "objects": { "kind": 1 }, "disconnects": 0,
             "applied": [0, 0], "error": null, "refused": null, "faults": {},
         },
+        "flow_log": { "collector": "10.9.0.2:4739", "sent": 0, "unsent": 0, "unrecorded": 0 },
     }))
 }
 

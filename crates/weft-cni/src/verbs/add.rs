@@ -117,6 +117,7 @@ fn port(call: &Call, vni: u32, mac: Mac, reserved: &Attachment) -> Port {
             mtu: own.mtu,
         }),
         vhost_user: None,
+        mirror: None,
     }
 }
 

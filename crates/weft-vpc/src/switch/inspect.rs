@@ -94,11 +94,13 @@ impl Port {
         now: Instant,
     ) -> Result<(), DropCause> {
         let parsed = Frame::parse_virtio(head, len as usize);
-        let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
+        let (virtio, frame) = parsed.map_err(|_| DropCause::Malformed)?;
         let bytes = &head[VirtioNetHeader::LEN..];
         // Before the rules: such a frame must not change the state of a tracked connection either.
         let is_set = network.is_set_to(frame.source, pair.peer)?;
-        self.gate.evaluate(Direction::Ingress, &frame, bytes, now)?;
+        let decision = self.gate.evaluate(Direction::Ingress, &frame, bytes, now);
+        self.log_flow(Direction::Ingress, &virtio, &frame, decision, now);
+        decision?;
         let found = || network.table.find(&frame, now);
         let is_local = frame.destination == pair.local || found() == Some(Place::Port(pair.port));
         if !is_local {
@@ -127,7 +129,9 @@ impl Port {
         if !self.gate.admit(Direction::Ingress, len, frames, now) {
             return Err(DropCause::RateLimited);
         }
-        self.gate.evaluate(Direction::Ingress, &frame, head, now)
+        let decision = self.gate.evaluate(Direction::Ingress, &frame, head, now);
+        self.log_flow(Direction::Ingress, &virtio, &frame, decision, now);
+        decision
     }
 }
 

@@ -17,6 +17,7 @@ use weft_transport::{
 use weft_units::{Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
+use crate::flow_log::FlowLog;
 use crate::{Acl, Direction, Entry, Limit, LimitError, SecurityGroups, SourceGuard, Table};
 
 mod admission;
@@ -25,6 +26,7 @@ mod config;
 mod counters;
 mod elsewhere;
 mod events;
+mod flows;
 mod gate;
 mod handover;
 mod hello;
@@ -46,6 +48,8 @@ pub use config::{InClear, NetworkConfig, PortConfig, SwitchConfig, Vni};
 pub use counters::{DropCause, HandoverCounters, SwitchCounters};
 pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
+use flows::FlowLogs;
+pub use flows::PortFlow;
 use gate::Gate;
 pub use handover::{Handover, Presence};
 use host_connection::HostConnections;
@@ -99,6 +103,7 @@ struct Port {
     config: PortConfig,
     gate: Gate,
     counters: SwitchCounters,
+    flows: Option<FlowLog>,
 }
 
 #[derive(Debug)]
@@ -132,6 +137,7 @@ pub struct Switch {
     peers_changed: bool,
     /// Counters that belong to no port.
     counters: SwitchCounters,
+    flow_logs: FlowLogs,
     /// A buffer for a frame between two ports of this host.
     scratch: Vec<u8>,
 }
@@ -172,6 +178,7 @@ impl Switch {
             sealed: BTreeSet::new(),
             peers_changed: false,
             counters: SwitchCounters::default(),
+            flow_logs: FlowLogs::default(),
             scratch: Vec::new(),
         })
     }
@@ -231,7 +238,8 @@ impl Switch {
             Some(known) => known.config = config,
             None => {
                 let (gate, counters) = (Gate::default(), SwitchCounters::default());
-                self.ports.insert(port, Port { config, gate, counters });
+                let flows = self.flow_logs.open();
+                self.ports.insert(port, Port { config, gate, counters, flows });
             }
         }
     }
@@ -295,6 +303,7 @@ impl Switch {
         }
         self.drop_plain_of(port, tenants);
         self.table(removed.config.vni).remove_place(Place::Port(port));
+        self.flow_logs.keep(port, removed);
     }
 
     // Outputs.

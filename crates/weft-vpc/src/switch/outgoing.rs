@@ -93,7 +93,9 @@ impl super::Port {
         if !own_mac || !self.gate.has_own_source(frame, bytes) {
             return Err(DropCause::Spoofed);
         }
-        self.gate.evaluate(Direction::Egress, frame, bytes, now)?;
+        let decision = self.gate.evaluate(Direction::Egress, frame, bytes, now);
+        self.log_flow(Direction::Egress, virtio, frame, decision, now);
+        decision?;
         // A frame whose offload is inconsistent does not leave the host, and its segments are not counted.
         let frames = count_segments(virtio, frame)?;
         match self.gate.admit(Direction::Egress, frame.len, frames, now) {

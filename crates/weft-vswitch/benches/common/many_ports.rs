@@ -75,6 +75,7 @@ fn tap(namespace: &str, host: usize, port: usize) -> Port {
             mtu: None,
         }),
         vhost_user: None,
+        mirror: None,
     }
 }
 

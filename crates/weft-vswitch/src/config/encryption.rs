@@ -60,6 +60,13 @@ impl Encryption {
         Ok(settings)
     }
 
+    /// Returns `true` if nothing may leave unencrypted.
+    pub fn is_required(&self) -> bool {
+        let required = EncryptionMode::Required.name();
+        let implied = self.preshared_key.is_some() || self.peers.is_some();
+        self.mode.as_deref().map_or(implied, |mode| mode == required)
+    }
+
     /// Returns `true` if nothing is encrypted. An invalid mode counts as one that encrypts.
     pub fn is_off(&self) -> bool {
         self.mode.as_deref() == Some(EncryptionMode::Off.name())

@@ -12,6 +12,7 @@ use weft_ports::{
 use weft_vpc::{GATEWAY, PortPolicies, Vni};
 
 use super::{ConfigError, Mac, address, value, vni};
+use crate::mirror::MirrorSettings;
 
 /// Least MTU of an interface with IPv4, bytes (RFC 791, section 3.2).
 const MIN_MTU: u16 = 68;
@@ -34,6 +35,9 @@ pub struct Port {
     /// `{ namespace = "shop", pod = "cart-0" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Copies of its frames, for an analyser.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorSettings>,
     /// The policies on its traffic.
     #[serde(flatten)]
     pub policies: PortPolicies,

@@ -60,13 +60,14 @@ pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 impl Config {
     /// Returns a copy without the routes, of which there may be many.
     pub(crate) fn without_routes(&self) -> Self {
-        let Self { host, networks, ports, routes: _, policies, fleet } = self;
+        let Self { host, networks, ports, routes: _, policies, flow_log, fleet } = self;
         Self {
             host: host.clone(),
             networks: networks.clone(),
             ports: ports.clone(),
             routes: vec![],
             policies: policies.clone(),
+            flow_log: flow_log.clone(),
             fleet: fleet.clone(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
 use weft_vswitch::fleet::FleetStatus;
-use weft_vswitch::{EncryptionStatus, Status};
+use weft_vswitch::{EncryptionStatus, FlowLogStatus, Status};
 
 use crate::openmetrics::{self, Counters, counters, gauges};
 
@@ -26,6 +26,7 @@ pub(crate) fn text(status: &Status) -> String {
         reloads.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
     }
     status.fleet.iter().for_each(|it| fleet(it, &mut registry));
+    status.flow_log.iter().for_each(|it| flow_log(it, &mut registry));
     openmetrics::text(&registry)
 }
 
@@ -56,6 +57,23 @@ fn fleet(status: &FleetStatus, registry: &mut Registry) {
     for (outcome, count) in [("applied", status.applied.0), ("refused", status.applied.1)] {
         changes.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
     }
+}
+
+fn flow_log(status: &FlowLogStatus, registry: &mut Registry) {
+    let records = counters(
+        registry,
+        "flow_records",
+        "Records of flow logs, by whether they were sent to the collector",
+    );
+    for (outcome, count) in [("sent", status.sent), ("unsent", status.unsent)] {
+        records.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
+    }
+    let unrecorded = counters(
+        registry,
+        "flow_unrecorded_frames",
+        "Frames in no record of the flow logs, because their port had more flows than `max-flows`",
+    );
+    unrecorded.get_or_create(&vec![]).inc_by(status.unrecorded);
 }
 
 fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {
@@ -119,6 +137,11 @@ fn ports(status: &Status, registry: &mut Registry) {
     let declined =
         counters(registry, "port_declined", "Packets declined for lack of room, and retransmitted");
     let held = gauges(registry, "port_held", "Frames held for a port, by direction");
+    let mirrored = counters(
+        registry,
+        "port_mirrored",
+        "Copies of a port's frames for its analyser, by whether there was room",
+    );
     for port in &status.ports {
         let with = |more: Option<(&'static str, &str)>| {
             let mut labels = vec![("port", port.name.clone()), ("vni", port.vni.to_string())];
@@ -138,6 +161,11 @@ fn ports(status: &Status, registry: &mut Registry) {
         let (reliable, plain, local) = port.carried;
         for (by, count) in [("reliable", reliable), ("plain", plain), ("local", local)] {
             carried.get_or_create(&with(Some(("by", by)))).inc_by(count);
+        }
+        if let Some(counts) = &port.mirrored {
+            for (outcome, count) in [("copied", counts.copied), ("dropped", counts.dropped)] {
+                mirrored.get_or_create(&with(Some(("outcome", outcome)))).inc_by(count);
+            }
         }
         for (cause, &count) in &port.dropped {
             dropped.get_or_create(&with(Some(("cause", cause)))).inc_by(count);

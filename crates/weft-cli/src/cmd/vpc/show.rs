@@ -7,7 +7,9 @@ use anyhow::Result;
 use weft_report::{Cell, Column, Table};
 use weft_udp::sockets::Wire;
 use weft_vswitch::fleet::FleetStatus;
-use weft_vswitch::{EncryptionStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
+use weft_vswitch::{
+    EncryptionStatus, FlowLogStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
+};
 
 use weft_report::terminal::{Output, render};
 
@@ -21,6 +23,7 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
         text.push('\n');
         text.push_str(&encryption(&status.encryption));
         status.fleet.iter().for_each(|it| text.push_str(&fleet(it)));
+        status.flow_log.iter().for_each(|it| text.push_str(&flow_log(it)));
         for network in &status.networks {
             let network = &network.network;
             let peers: Vec<_> = network.peers.iter().map(ToString::to_string).collect();
@@ -62,6 +65,20 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
         }
         text
     })
+}
+
+/// Returns the state of the flow logs' export.
+fn flow_log(status: &FlowLogStatus) -> String {
+    let FlowLogStatus { collector, sent, unsent, unrecorded, error } = status;
+    let mut text = format!("flow log: {sent} records sent to {collector}");
+    if let Some(error) = error {
+        write!(text, ", {unsent} not sent: {error}").expect("a string");
+    }
+    if *unrecorded > 0 {
+        write!(text, "; {unrecorded} frames of flows beyond `max-flows` not recorded")
+            .expect("a string");
+    }
+    text + "\n"
 }
 
 /// Returns the state of the host in its fleet, with the faults.

@@ -18,10 +18,12 @@ pub(super) const OVERLAY: &[Section<'_>] = &[
     Section { title: "`[fleet]`", file: "crates/weft-vswitch/src/fleet/settings.rs", structure: "FleetSettings", path: &["fleet"] },
     Section { title: "`etcd` of `[fleet]`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdSettings", path: &["fleet", "etcd"] },
     Section { title: "`tls` of `etcd`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdTls", path: &["fleet", "etcd", "tls"] },
+    Section { title: "`[flow-log]`", file: "crates/weft-vswitch/src/flow_log/settings.rs", structure: "FlowLogSettings", path: &["flow-log"] },
     Section { title: "`[[network]]`", file: "crates/weft-vswitch/src/config.rs", structure: "Network", path: &["network"] },
     Section { title: "`[[port]]`", file: "crates/weft-vswitch/src/config/port.rs", structure: "Port", path: &["port"] },
     Section { title: "`tap` of a port", file: "crates/weft-vswitch/src/config/port.rs", structure: "Tap", path: &["port", "tap"] },
     Section { title: "`vhost-user` of a port", file: "crates/weft-vswitch/src/config/port.rs", structure: "VhostUser", path: &["port", "vhost-user"] },
+    Section { title: "`mirror` of a port", file: "crates/weft-vswitch/src/mirror.rs", structure: "MirrorSettings", path: &["port", "mirror"] },
     Section { title: "Policies of a port", file: "crates/weft-vpc/src/policies.rs", structure: "PortPolicies", path: &["port"] },
     Section { title: "`[connections]`", file: "crates/weft-vpc/src/connections.rs", structure: "ConnectionsConfig", path: &["connections"] },
 ];

@@ -3,6 +3,7 @@
 
 mod encrypted;
 mod faults;
+mod flows;
 mod gateway;
 mod hostile;
 mod hosts;
