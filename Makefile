@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs doors rxe guests containerd figures performance book fuzz lint audit sbom dist upgrade wheel clusters torch nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors rxe guests containerd figures performance book fuzz lint audit sbom dist upgrade soak wheel clusters torch nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,12 @@ dist: ## A tarball, Debian packages, RPMs and an OCI image of weft and its libra
 upgrade: ## The version before beside this one: tenants' connections, the daemon's state and commands, both ways (as root, builds that version once)
 	@scripts/setup.sh build lab before
 	$(CARGO) test --package weft-cli --test upgrade -- --ignored
+
+soak: ## Three hosts under a schedule of faults, everything checked: make soak MINUTES=60 SEED=1 (as root; MINUTES=3 for a smoke run)
+	@scripts/setup.sh build lab verbs etcd soak
+	$(CARGO) build --release --package weft-cli --package weft-soak
+	$(CARGO) xtask verbs
+	$(TARGET)/release/weft-soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
 wheel: ## The Python package (RDMA messages and the simulator) as one wheel for Python 3.11 and later: out/wheel/
 	@scripts/setup.sh build bindings

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|soak|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -348,6 +348,13 @@ need_before() {
     printf '%s\n' "$before" >"$folder/built"
 }
 
+# The library by which a daemon's wall clock jumps.
+want_soak() {
+    absent=()
+    compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || absent+=(libfaketime)
+    want_absent "the soak"
+}
+
 # Builds the book. Its server and its watcher are left out.
 want_book() {
     local version=0.5.4
@@ -378,7 +385,8 @@ for group in "$@"; do
     sbom) want_sbom ;;
     dist) want_dist ;;
     before) need_before ;;
+    soak) want_soak ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, soak, book)" ;;
     esac
 done

@@ -57,7 +57,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
 ];
 
 /// The crates that never ship. They may depend on all crates; shipped crates may not depend on them.
-const DEVELOPMENT: &[&str] = &["weft-testkit", "xtask"];
+const DEVELOPMENT: &[&str] = &["weft-soak", "weft-testkit", "xtask"];
 
 /// The daemons and libraries that run on hosts. They may not depend on [`MEASUREMENT`], not even through other crates.
 #[rustfmt::skip]
