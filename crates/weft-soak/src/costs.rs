@@ -27,6 +27,8 @@ pub(crate) fn of_start(until: Duration) -> Vec<Allowance> {
     let costs = ["reload-applied", "lease-gained", "peer-", "paths-", "frames-dropped"];
     let mut all = of("vpc", &costs);
     all.extend(of("route", &["lease-gained"]));
+    // Nobody leads yet.
+    all.extend(of("jobs", &[""]));
     let allowance = |(who, what)| Allowance { who, what, from: Duration::ZERO, until };
     all.into_iter().map(allowance).collect()
 }

@@ -19,6 +19,9 @@ fn faketime() -> String {
 
 /// The pages of the two controllers.
 pub(crate) const CONTROLLERS: [(&str, u16); 2] = [("a", 7490), ("b", 7491)];
+/// The time after which another controller leads when one falls silent: the default of two seconds is too short for two busy
+/// processors with forty programs.
+const TERM: &str = "10s";
 /// The name of each host's device.
 pub(crate) const DEVICE: &str = "soak";
 
@@ -169,7 +172,7 @@ fn route(shared: &Shared, supervisor: &Supervisor, name: &str, page: u16) -> Res
     let listen = page - 7490 + 6343;
     let etcd = &shared.etcd;
     let config = format!(
-        "listen = '127.0.0.1:{listen}'\nlab = '{}'\n[cluster]\nname = 'soak'\n[cluster.etcd]\n{etcd}",
+        "listen = '127.0.0.1:{listen}'\nlab = '{}'\n[cluster]\nname = 'soak'\nttl = '{TERM}'\n[cluster.etcd]\n{etcd}",
         shared.lab,
     );
     let config = shared.write(&format!("route-{name}.toml"), &config)?;

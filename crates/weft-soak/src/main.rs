@@ -36,8 +36,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Parser;
 
-use report::Printer;
-use soak::Settings;
+use report::{Printer, Settings};
 
 /// Number of hosts, each behind a leaf of its own.
 const HOSTS: usize = 3;

@@ -1,5 +1,6 @@
 //! What a soak prints while it runs, and its report.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,7 +8,16 @@ use serde_json::{Value, json};
 use crate::account::Counts;
 use crate::leaks::{DESCRIPTOR_BOUND, Growth, MEMORY_BOUND, THREAD_BOUND};
 use crate::schedule::{Fault, Kind};
-use crate::soak::Settings;
+
+/// The settings of a soak.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
+    pub(crate) duration: Duration,
+    pub(crate) weft: PathBuf,
+    /// The folder of the daemons' logs.
+    pub(crate) logs: PathBuf,
+}
 
 /// A fault that was made.
 #[derive(Clone, Debug)]
@@ -19,6 +29,8 @@ pub(crate) struct Outcome {
     pub(crate) recovered: Option<Duration>,
     pub(crate) bound: Duration,
     pub(crate) detail: String,
+    /// The machine's load average of the last minute.
+    pub(crate) load: f64,
 }
 
 /// The report of a soak.
@@ -52,7 +64,7 @@ impl Report {
         let outcome = |it: &Outcome| {
             json!({
                 "at": seconds(it.made), "fault": it.kind, "lasted": seconds(it.lasted), "detail": it.detail,
-                "recovered": it.recovered.map(seconds), "bound": seconds(it.bound),
+                "recovered": it.recovered.map(seconds), "bound": seconds(it.bound), "load": it.load,
             })
         };
         let account = |(name, counts): &(String, Counts)| {
@@ -173,7 +185,10 @@ impl Printer {
 
     pub(crate) fn ready(self, after: Duration) {
         self.line(&format!("everything is healthy after {:.1} s\n", after.as_secs_f64()));
-        self.line(&format!("{:<7} {:<36} {:>7} {:>10}", "time", "fault", "lasted", "recovered"));
+        self.line(&format!(
+            "{:<7} {:<36} {:>7} {:>10} {:>6}",
+            "time", "fault", "lasted", "recovered", "load"
+        ));
     }
 
     pub(crate) fn fault(self, at: Duration, kind: &Kind) {
@@ -191,7 +206,8 @@ impl Printer {
             |took| format!("{:.1} s", took.as_secs_f64()),
         );
         let lasted = outcome.lasted.as_secs_f64();
-        self.line(&format!("{lasted:>5.1} s {recovered:>10}  {}", outcome.detail));
+        let (load, detail) = (outcome.load, &outcome.detail);
+        self.line(&format!("{lasted:>5.1} s {recovered:>10} {load:>6.1}  {detail}"));
     }
 
     pub(crate) fn failure(self, reason: &str) {

@@ -97,7 +97,8 @@ fn deck(seed: Seed) -> Vec<(Kind, Duration)> {
     let (vpc, device, monitor, disk) = (host(), host(), host(), host());
     let squeezed = ["vpc", "device"][rng.index(2)];
     let squeezed = format!("{squeezed} h{}", rng.index(HOSTS));
-    let skewed = vec!["route a".to_owned(), format!("vpc h{}", HOSTS - 1)].swap_remove(rng.index(2));
+    let skewed =
+        vec!["route a".to_owned(), format!("vpc h{}", HOSTS - 1)].swap_remove(rng.index(2));
     let jump = [3600, -3600, 86_400, -600][rng.index(4)];
     let mut seconds = |least, most: u64| Duration::from_secs(least + rng.below(most - least + 1));
     let mut deck = vec![

@@ -1,6 +1,6 @@
 //! A soak from its start to its judgement.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::HOSTS;
 use crate::journal::{Allowance, Journal, unexplained};
 use crate::leaks::Samples;
 use crate::memory::Cgroups;
-use crate::report::{Outcome, Printer, Report};
+use crate::report::{Outcome, Printer, Report, Settings};
 use crate::schedule::{Fault, QUIET, plan};
 use crate::stage::Stage;
 use crate::supervisor::Supervisor;
@@ -20,21 +20,11 @@ use crate::workload::Workloads;
 use crate::{costs, daemons, fault, health};
 
 /// The time in which everything has to be healthy for the first time.
-const START_LIMIT: Duration = Duration::from_secs(120);
+const START_LIMIT: Duration = Duration::from_secs(180);
 /// The time after the last recovery for which a quiet period lasts at least.
 const SETTLED: Duration = Duration::from_secs(4);
 /// The interval between two looks at everything.
-const LOOK: Duration = Duration::from_millis(300);
-
-/// The settings of a soak.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) seed: u64,
-    pub(crate) duration: Duration,
-    pub(crate) weft: PathBuf,
-    /// The folder of the daemons' logs.
-    pub(crate) logs: PathBuf,
-}
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A soak that runs. Workloads end before daemons, and daemons before what they run on.
 struct Soak {
@@ -133,6 +123,7 @@ impl Soak {
             recovered,
             bound: kind.bound(),
             detail,
+            load: load(),
         };
         self.printer.outcome(&outcome);
         if recovered.is_none() {
@@ -224,4 +215,11 @@ impl Soak {
         self.report.failures.extend(leaks);
         Ok(self.report)
     }
+}
+
+/// Returns the number of threads that ran or wanted to in the last minute (proc(5)): above some twice the processors, recoveries
+/// are those of the machine.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0)
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +50,6 @@ struct Slot {
 struct Process {
     child: Option<Child>,
     restart_at: Option<Instant>,
-    starts: u32,
 }
 
 /// The supervisor. Dropping it kills all programs.
@@ -109,12 +109,6 @@ impl Supervisor {
     /// Returns the process number of a program that runs now.
     pub(crate) fn pid(&self, name: &str) -> Option<u32> {
         self.processes().into_iter().find(|(it, _)| it == name).map(|(_, pid)| pid)
-    }
-
-    /// Returns the number of times that a program was started.
-    pub(crate) fn starts(&self, name: &str) -> u32 {
-        let slots = self.shared.slots();
-        slots.iter().find(|slot| slot.unit.name == name).map_or(0, |slot| slot.lock().starts)
     }
 
     /// Kills a program, which starts again.
@@ -214,6 +208,8 @@ impl Shared {
         command.args(["-c", &format!("{}exec \"$@\"", enter.unwrap_or_default()), "sh"]);
         command.args(&unit.words).envs(unit.environment.iter().cloned());
         command.stdin(Stdio::null()).stderr(Stdio::piped());
+        // Ctrl-C at a terminal is for the soak alone, which ends its programs in order.
+        command.process_group(0);
         let reads_output = unit.account.is_some();
         command.stdout(if reads_output { Stdio::piped() } else { Stdio::null() });
         let spawned = weft_lab::enter(&unit.namespace, || command.spawn())?;
@@ -233,7 +229,6 @@ impl Shared {
             follow(output, move |line| account.line(line), move || ended.end_of_program());
         }
         process.child = Some(child);
-        process.starts += 1;
         Ok(())
     }
 }

@@ -161,6 +161,32 @@ fn sflow_of_unknown_senders_is_refused_and_shown() {
     assert!(controller.get("/metrics").contains(metric), "{}", controller.get("/metrics"));
 }
 
+/// Programs that read the log as JSON read all of it.
+#[test]
+fn every_line_of_the_agents_json_log_is_an_object_to_its_end() {
+    if is_missing("the JSON log of an agent") {
+        return;
+    }
+    let lab = lab("rj");
+    let mut agent = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+    agent.args(["route", "agent", "--lab", lab.name(), "--log", "json"]);
+    agent.args(["--collector", "127.0.0.1:9"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut agent = Running(agent.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(agent.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("sampling 1 packet"), "{line}");
+    let log = BufReader::new(agent.0.stderr.take().unwrap());
+    drop(agent);
+    let entries: Vec<Value> = log
+        .lines()
+        .map(|line| line.unwrap())
+        .map(|line| serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no JSON")))
+        .collect();
+    let last = entries.last().expect("it logs what it has sent");
+    assert_eq!(last["fields"]["message"], "the agent ends", "{last}");
+    assert!(last["fields"]["samples"].is_u64() && last["fields"]["unsent"].is_u64(), "{last}");
+}
+
 #[test]
 fn errors_name_the_cause_and_the_fix() {
     let refused = |words: &[&str]| {

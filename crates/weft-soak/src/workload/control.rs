@@ -21,13 +21,13 @@ const FOLLOWS: Duration = Duration::from_secs(60);
 pub(super) fn start(shared: &Arc<Shared>, journal: &Arc<Journal>, workloads: &mut Workloads) {
     let own = Arc::clone(shared);
     let account = Account::open(journal, "jobs");
-    workloads.repeat(account, Duration::from_millis(1500), move |number| job(&own, number));
+    workloads.repeat(account, Duration::from_millis(2500), move |number| job(&own, number));
     let own = Arc::clone(shared);
     let account = Account::open(journal, "fleet");
-    workloads.repeat(account, Duration::from_millis(1500), move |number| come_and_go(&own, number));
+    workloads.repeat(account, Duration::from_millis(2000), move |number| come_and_go(&own, number));
     let own = Arc::clone(shared);
     let account = Account::open(journal, "devices");
-    workloads.repeat(account, Duration::from_millis(700), move |number| device(&own, number));
+    workloads.repeat(account, Duration::from_millis(1500), move |number| device(&own, number));
 }
 
 /// Returns the host of an operation.
@@ -45,7 +45,15 @@ fn job(shared: &Shared, number: u64) -> Result<(), String> {
     let words = [&["route", "announce", &job, &table, "--rate", "1Gbps"][..], &at].concat();
     let planned = shared.ask(&shared.manager(), &words)?;
     let paths = planned["queue_pairs"].as_array().map_or(0, Vec::len);
-    shared.weft(&shared.manager(), &[&["route", "withdraw", &job][..], &at].concat())?;
+    // A job that is planned stays until it is withdrawn, whoever leads by then.
+    let words = [&["route", "withdraw", &job][..], &at].concat();
+    let began = Instant::now();
+    while let Err(why) = shared.weft(&shared.manager(), &words) {
+        if began.elapsed() > FOLLOWS {
+            return Err(why);
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
     if paths == 2 { Ok(()) } else { Err(format!("{paths} paths for two pairs: {planned}")) }
 }
 
@@ -88,7 +96,7 @@ fn await_port(shared: &Shared, host: usize, wanted: bool) -> Result<(), String> 
         };
         match ports {
             Ok(ports) if has(&ports) == wanted => return Ok(()),
-            _ if began.elapsed() < FOLLOWS => thread::sleep(Duration::from_millis(100)),
+            _ if began.elapsed() < FOLLOWS => thread::sleep(Duration::from_millis(250)),
             Ok(_) if wanted => {
                 return Err(format!("h{host} does not get its port within {FOLLOWS:?}"));
             }

@@ -24,7 +24,7 @@ pub(super) fn start(shared: &Arc<Shared>, journal: &Arc<Journal>, workloads: &mu
         let (from, to) = (host, (host + 1) % HOSTS);
         let shared = Arc::clone(shared);
         let account = Account::open(journal, format!("pingpong h{from}-h{to}"));
-        workloads.repeat(account, Duration::from_millis(700), move |number| {
+        workloads.repeat(account, Duration::from_millis(1500), move |number| {
             // A port of the run before may still be in use.
             let port = PORT + 1000 * host as u64 + number % 1000;
             pingpong(&shared, (from, to), &port.to_string())

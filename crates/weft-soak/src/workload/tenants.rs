@@ -58,7 +58,7 @@ pub(super) fn start(
             });
             let account = Account::open(journal, format!("connections {tenant} {host}-{next}"));
             let seed = seed.child("connections", 0);
-            workloads.repeat(account, Duration::from_millis(300), move |number| {
+            workloads.repeat(account, Duration::from_millis(500), move |number| {
                 exchange(&mut connect(&from, to)?, seed, number)
             });
         }

@@ -91,9 +91,12 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
     supervision.on_stop();
     run?;
     let counters = agent.counters();
-    eprintln!(
-        "{} samples in {} datagrams; {} lost for want of room, {} datagrams not sent",
-        counters.samples, counters.datagrams, counters.dropped, counters.unsent
+    tracing::info!(
+        samples = counters.samples,
+        datagrams = counters.datagrams,
+        dropped = counters.dropped,
+        unsent = counters.unsent,
+        "the agent ends"
     );
     Ok(ExitCode::SUCCESS)
 }
