@@ -136,7 +136,7 @@ soak: ## Three hosts under a schedule of faults, everything checked: make soak M
 	@scripts/setup.sh build lab verbs etcd soak
 	$(CARGO) build --release --package weft-cli --package weft-soak
 	$(CARGO) xtask verbs
-	$(TARGET)/release/weft-soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
+	$(TARGET)/release/weft-soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --slack $(or $(SLACK),1)
 
 wheel: ## The Python package (RDMA messages and the simulator) as one wheel for Python 3.11 and later: out/wheel/
 	@scripts/setup.sh build bindings

@@ -150,7 +150,7 @@ fn a_cluster_that_lost_its_history_is_listed_again() {
         revision = client.put(&format!("/w/{n}"), b"").unwrap();
     }
     let mut watch = client.watch("/w/", revision.next());
-    assert!(matches!(watch.next(PATIENCE), Some(WatchEvent::Connected)));
+    assert!(matches!(watch.next(PATIENCE), Some(WatchEvent::Connected { .. })));
     etcd.start_empty(0);
     wait_for("compaction", || {
         matches!(watch.next(Duration::from_secs(1)), Some(WatchEvent::Compacted { .. }))
@@ -320,13 +320,17 @@ fn a_member_that_hangs_is_left_for_another() {
     let client = client(&etcd);
     client.put("/a", b"").unwrap();
     let mut watch = client.watch("/a", client.list("/a").unwrap().revision.next());
-    assert!(matches!(watch.next(PATIENCE), Some(WatchEvent::Connected)));
-    let used = client.endpoint().unwrap();
+    let Some(WatchEvent::Connected { endpoint: used }) = watch.next(PATIENCE) else { panic!() };
+    assert_eq!(client.endpoint().as_ref(), Some(&used));
     let hung = etcd.endpoints().iter().position(|it| *it == used).unwrap();
     etcd.pause(hung);
     wait_for("a write", || client.put("/a", b"2").is_ok());
-    assert_ne!(client.endpoint(), Some(used));
-    // Pings find that the watch's connection is dead.
+    assert_ne!(client.endpoint(), Some(used.clone()));
+    // Pings find that the watch's connection is dead. The one that goes on is named, whichever the client uses by then.
+    wait_for("another member", || {
+        let event = watch.next(Duration::from_secs(1));
+        matches!(event, Some(WatchEvent::Connected { endpoint }) if endpoint != used)
+    });
     assert_eq!(changes(&mut watch, "/a")[0], "/a");
     etcd.resume(hung);
 }

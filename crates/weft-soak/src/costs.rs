@@ -15,9 +15,15 @@ const AFTER: Duration = Duration::from_secs(12);
 /// A daemon or workload and a part of its text.
 type Cost = (String, &'static str);
 
-/// Returns the allowances of a fault that was made at `from`, and from which everything had recovered at `until`.
-pub(crate) fn allowances(kind: &Kind, from: Duration, until: Duration) -> Vec<Allowance> {
-    let (from, until) = (from.saturating_sub(BEFORE), until + AFTER);
+/// Returns the allowances of a fault that was made at `from`, and from which everything had recovered at `until`. Times of
+/// effects are multiplied by `slack`.
+pub(crate) fn allowances(
+    kind: &Kind,
+    from: Duration,
+    until: Duration,
+    slack: u32,
+) -> Vec<Allowance> {
+    let (from, until) = (from.saturating_sub(BEFORE), until + AFTER * slack);
     let allowance = |(who, what)| Allowance { who, what, from, until };
     costs(kind).into_iter().map(allowance).collect()
 }
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn a_killed_device_costs_its_programs_and_no_tenant_a_connection() {
         let [from, until] = [100, 105].map(Duration::from_secs);
-        let by = allowances(&Kind::Kill("device h1".into()), from, until);
+        let by = allowances(&Kind::Kill("device h1".into()), from, until, 1);
         let trouble = |at, who: &str, what: &str| Trouble {
             at: Duration::from_secs(at),
             who: who.into(),

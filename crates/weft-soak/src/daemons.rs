@@ -21,7 +21,11 @@ fn faketime() -> String {
 pub(crate) const CONTROLLERS: [(&str, u16); 2] = [("a", 7490), ("b", 7491)];
 /// The time after which another controller leads when one falls silent: the default of two seconds is too short for two busy
 /// processors with forty programs.
-const TERM: &str = "10s";
+const TERM: u32 = 10;
+/// The longest that a controller accepts.
+const MAX_TERM: u32 = 60;
+/// The time for which routers grant their lease.
+const LEASE: u32 = 15;
 /// The name of each host's device.
 pub(crate) const DEVICE: &str = "soak";
 
@@ -172,8 +176,10 @@ fn route(shared: &Shared, supervisor: &Supervisor, name: &str, page: u16) -> Res
     let listen = page - 7490 + 6343;
     let etcd = &shared.etcd;
     let config = format!(
-        "listen = '127.0.0.1:{listen}'\nlab = '{}'\n[cluster]\nname = 'soak'\nttl = '{TERM}'\n[cluster.etcd]\n{etcd}",
+        "listen = '127.0.0.1:{listen}'\nlab = '{}'\nlease = '{}s'\n[cluster]\nname = 'soak'\nttl = '{}s'\n[cluster.etcd]\n{etcd}",
         shared.lab,
+        LEASE * shared.slack,
+        MAX_TERM.min(TERM * shared.slack),
     );
     let config = shared.write(&format!("route-{name}.toml"), &config)?;
     let (page, token) = (format!("{MANAGER}:{page}"), shared.text("token"));

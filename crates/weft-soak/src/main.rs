@@ -62,6 +62,9 @@ struct Arguments {
     /// The folder of the daemons' logs
     #[arg(long, value_name = "FOLDER", default_value = "out/soak")]
     logs: PathBuf,
+    /// Multiply every time limit by this, on a machine with other load
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    slack: u32,
     /// Print the schedule only
     #[arg(long)]
     plan: bool,
@@ -107,7 +110,13 @@ fn run(arguments: Arguments) -> Result<bool> {
         None => shared::beside("weft")?,
     };
     let duration = Duration::from_secs(60 * arguments.minutes);
-    let settings = Settings { seed: arguments.seed, duration, weft, logs: arguments.logs };
+    let settings = Settings {
+        seed: arguments.seed,
+        duration,
+        slack: arguments.slack,
+        weft,
+        logs: arguments.logs,
+    };
     let printer = Printer { json: arguments.json };
     if arguments.plan {
         printer.schedule(&settings, &schedule::plan(settings.seed, duration));

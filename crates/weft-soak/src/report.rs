@@ -14,6 +14,8 @@ use crate::schedule::{Fault, Kind};
 pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) duration: Duration,
+    /// The number by which time limits are multiplied.
+    pub(crate) slack: u32,
     pub(crate) weft: PathBuf,
     /// The folder of the daemons' logs.
     pub(crate) logs: PathBuf,

@@ -9,8 +9,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The time limit of a command, seconds.
-const COMMAND_LIMIT: &str = "60";
+/// The time limit of a command, seconds, on a machine without other load.
+const COMMAND_LIMIT: u32 = 60;
 
 /// What all threads know of the stage.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<Ipv4Addr>,
     /// The settings of a client of etcd, as a table of TOML.
     pub(crate) etcd: String,
+    /// The number by which time limits are multiplied, on a machine with other load.
+    pub(crate) slack: u32,
     /// The folder of the daemons' memory cgroups.
     pub(crate) cgroups: PathBuf,
 }
@@ -77,13 +79,16 @@ impl Shared {
         tenant_of(&self.lab, tenant, host)
     }
 
-    /// Runs `weft` in a namespace, for a minute at most. Returns what it printed.
+    /// Runs `weft` in a namespace, for a limited time. Returns what it printed.
     ///
     /// # Errors
     /// Returns the last line that it printed as its error, or the reason that it could not run.
     pub(crate) fn weft(&self, namespace: &str, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", COMMAND_LIMIT]).arg(&self.weft).args(words);
+        command
+            .args(["--kill-after=5", &(COMMAND_LIMIT * self.slack).to_string()])
+            .arg(&self.weft)
+            .args(words);
         run(namespace, &mut command).map_err(|why| format!("weft {}: {why}", words[..2].join(" ")))
     }
 

@@ -74,7 +74,7 @@ impl Soak {
         }
         squeezable.extend(["route a", "route b", "route agent", "monitor"].map(str::to_owned));
         let cgroups = Cgroups::make(&squeezable)?;
-        let stage = Stage::up(settings.weft.clone(), cgroups.folder.clone())?;
+        let stage = Stage::up(settings.weft.clone(), cgroups.folder.clone(), settings.slack)?;
         let journal = Arc::new(Journal::start());
         let supervisor = Supervisor::start(&journal, &settings.logs);
         daemons::start(&stage.shared, &supervisor)?;
@@ -93,9 +93,10 @@ impl Soak {
             judged: 0,
             interrupted,
         };
-        let (recovered, ailments) = soak.recover(START_LIMIT);
+        let (recovered, ailments) = soak.recover(START_LIMIT * settings.slack);
         let Some(after) = recovered else {
-            bail!("not healthy {START_LIMIT:?} after the start: {}", ailments.join("; "));
+            let limit = START_LIMIT * settings.slack;
+            bail!("not healthy {limit:?} after the start: {}", ailments.join("; "));
         };
         soak.allowances.extend(costs::of_start(soak.journal.now()));
         soak.printer.ready(after);
@@ -113,22 +114,24 @@ impl Soak {
         fault::repair(kind, &mut self.stage, &self.cgroups)
             .with_context(|| format!("cannot repair the fault: {kind}"))?;
         let repaired = self.journal.now();
-        let (recovered, ailments) = self.recover(kind.bound());
+        let slack = self.stage.shared.slack;
+        let bound = kind.bound() * slack;
+        let (recovered, ailments) = self.recover(bound);
         let now = self.journal.now();
-        self.allowances.extend(costs::allowances(kind, made, now));
+        self.allowances.extend(costs::allowances(kind, made, now, slack));
         let outcome = Outcome {
             kind: kind.to_string(),
             made,
             lasted: repaired - made,
             recovered,
-            bound: kind.bound(),
+            bound,
             detail,
             load: load(),
         };
         self.printer.outcome(&outcome);
         if recovered.is_none() {
             let reason =
-                format!("{kind}: not healthy within {:?}: {}", kind.bound(), ailments.join("; "));
+                format!("{kind}: not healthy within {bound:?}: {}", ailments.join("; "));
             self.printer.failure(&reason);
             self.report.failures.push(reason);
         }

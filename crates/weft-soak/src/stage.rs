@@ -51,7 +51,7 @@ impl Stage {
     ///
     /// # Errors
     /// Returns an error if a part cannot be built, with the missing permission or program.
-    pub(crate) fn up(weft: PathBuf, cgroups: PathBuf) -> Result<Self> {
+    pub(crate) fn up(weft: PathBuf, cgroups: PathBuf, slack: u32) -> Result<Self> {
         let id = std::process::id();
         let folder = Folder(PathBuf::from(format!("/run/weft-soak-{id}")));
         for host in 0..HOSTS {
@@ -82,6 +82,7 @@ impl Stage {
             addresses: (0..HOSTS).map(|host| lab.fabric().address(host)).collect(),
             etcd: etcd.toml(),
             cgroups,
+            slack,
         };
         shared.write_secret("token", "the-token-of-this-soak")?;
         Ok(Self { etcd, lab, shared: Arc::new(shared), _folder: folder })

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::daemon::{Daemon, Program};
@@ -186,6 +186,33 @@ fn a_device_deleted_by_force_raises_a_fatal_event() {
     daemon.succeed(&["device", "delete", "a", "--force"]);
     let event = next();
     assert!(event.contains("DEVICE_FATAL"), "{event}");
+}
+
+/// Programs that read the log as JSON read all of it.
+#[test]
+fn a_process_that_the_daemon_ends_is_an_entry_of_its_json_log() {
+    let mut daemon = Daemon::start_with(|command| {
+        command.args(["--log", "json"]).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let mut log = BufReader::new(daemon.process.stderr.take().unwrap()).lines();
+    let watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
+    let process = watcher.0.id();
+    let began = std::time::Instant::now();
+    while daemon.show("a")["used"]["processes"] != 1 {
+        assert!(began.elapsed().as_secs() < 60, "the program has no device");
+        weft_testkit::pause();
+    }
+    daemon.succeed(&["device", "delete", "a", "--force"]);
+    let line = log.next().unwrap().unwrap();
+    let entry: serde_json::Value =
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no JSON"));
+    let fields = &entry["fields"];
+    assert_eq!(
+        (&fields["message"], &fields["device"]),
+        (&"a process was ended".into(), &"a".into())
+    );
+    assert_eq!(fields["process"], process, "{line}");
+    assert!(fields["reason"].is_string(), "{line}");
 }
 
 #[test]

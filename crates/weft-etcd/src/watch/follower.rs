@@ -85,7 +85,8 @@ impl Follower {
             if answer.created {
                 if !*is_connected {
                     *is_connected = true;
-                    self.send(WatchEvent::Connected).await?;
+                    let endpoint = connection.endpoint.clone();
+                    self.send(WatchEvent::Connected { endpoint }).await?;
                 }
                 self.created(&answer).await?;
                 continue;

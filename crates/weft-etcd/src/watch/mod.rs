@@ -40,7 +40,10 @@ pub enum WatchEvent {
         changes: Vec<Change>,
     },
     /// A member sends changes from now on: at first, and after each break.
-    Connected,
+    Connected {
+        /// The member. The client's other requests may have gone on to another one by now, or have none.
+        endpoint: String,
+    },
     /// The connection broke; the watch tries to go on.
     Disconnected(EtcdError),
     /// The history that a prefix would go on with is gone, and the prefix is watched no longer: list it, and add it again.

@@ -14,7 +14,7 @@ use crate::journal::Journal;
 use crate::shared::Shared;
 use crate::stage::EXTRA;
 
-/// The time in which a host follows a change of the fleet.
+/// The time in which a host follows a change of the fleet, and a job is withdrawn.
 const FOLLOWS: Duration = Duration::from_secs(60);
 
 /// Starts the loops of operators.
@@ -49,7 +49,7 @@ fn job(shared: &Shared, number: u64) -> Result<(), String> {
     let words = [&["route", "withdraw", &job][..], &at].concat();
     let began = Instant::now();
     while let Err(why) = shared.weft(&shared.manager(), &words) {
-        if began.elapsed() > FOLLOWS {
+        if began.elapsed() > FOLLOWS * shared.slack {
             return Err(why);
         }
         thread::sleep(Duration::from_millis(500));
@@ -72,7 +72,7 @@ fn come_and_go(shared: &Shared, number: u64) -> Result<(), String> {
         match shared.weft(&shared.manager(), &["fleet", "--config", &config, "del", &key]) {
             Ok(_) => break,
             Err(_) if seen.is_err() && !is_listed(shared, &config, &key)? => break,
-            Err(why) if began.elapsed() > FOLLOWS => return Err(why),
+            Err(why) if began.elapsed() > FOLLOWS * shared.slack => return Err(why),
             Err(_) => thread::sleep(Duration::from_millis(500)),
         }
     }
@@ -96,7 +96,9 @@ fn await_port(shared: &Shared, host: usize, wanted: bool) -> Result<(), String> 
         };
         match ports {
             Ok(ports) if has(&ports) == wanted => return Ok(()),
-            _ if began.elapsed() < FOLLOWS => thread::sleep(Duration::from_millis(250)),
+            _ if began.elapsed() < FOLLOWS * shared.slack => {
+                thread::sleep(Duration::from_millis(250))
+            }
             Ok(_) if wanted => {
                 return Err(format!("h{host} does not get its port within {FOLLOWS:?}"));
             }

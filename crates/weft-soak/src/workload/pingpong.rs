@@ -14,7 +14,7 @@ use crate::journal::Journal;
 use crate::shared::{Shared, run};
 
 /// The time limit of a program, seconds.
-const LIMIT: u64 = 90;
+const LIMIT: u32 = 90;
 /// The first TCP port by which the programs find each other.
 const PORT: u64 = 18_000;
 
@@ -60,7 +60,7 @@ fn pingpong(shared: &Shared, (from, to): (usize, usize), port: &str) -> Result<(
 
 fn program(shared: &Shared, host: usize, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", &LIMIT.to_string()]).arg(&shared.weft);
+    command.args(["--kill-after=5", &(LIMIT * shared.slack).to_string()]).arg(&shared.weft);
     command.args(["run", "--device", DEVICE, "--socket", &device_socket(shared, host), "--"]);
     command.args(["ibv_rc_pingpong", "-g", "0", "-c", "-e", "-s", "65536", "-n", "30"]).args(words);
     command.env("WEFT_STAT", shared.text(&format!("h{host}/stat")));
@@ -89,7 +89,7 @@ fn await_listener(
         if let Ok(Some(status)) = server.0.try_wait() {
             return Err(format!("the server ended with {status} before its client came"));
         }
-        if began.elapsed() > Duration::from_secs(LIMIT) {
+        if began.elapsed() > Duration::from_secs((LIMIT * shared.slack).into()) {
             return Err("the server does not listen".into());
         }
         thread::sleep(Duration::from_millis(10));

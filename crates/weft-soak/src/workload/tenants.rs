@@ -23,7 +23,7 @@ use crate::stage::{TENANTS, tenant_address};
 /// The port of the tenants' servers.
 const PORT: u16 = 7007;
 /// The time for which a record may be under way: longer than any fault with its recovery.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 /// Maximum length of a record's payload.
 const MAX_PAYLOAD: u64 = 32 << 10;
 /// Length, number and checksum.

@@ -97,9 +97,18 @@ pub struct Daemon {
     contexts: BTreeMap<Context, ClientId>,
     /// The clients with undelivered completions or events.
     undelivered: BTreeSet<ClientId>,
+    /// Called for each process that the daemon ends.
+    on_process_ended: OnProcessEnded,
     /// A buffer for messages, kept for its memory.
     message: Vec<u8>,
     record: Vec<u8>,
+}
+
+/// A function that is called with the device, the process and the reason when a daemon ends a process.
+pub type OnProcessEnded = fn(device: &str, process: u32, reason: &str);
+
+fn print_ended(device: &str, process: u32, reason: &str) {
+    eprintln!("weft: device {device}: process {process}: {reason}");
 }
 
 /// The reason that a daemon cannot start or goes down.
@@ -209,6 +218,7 @@ impl Daemon {
             max_clients: max_clients(),
             contexts: BTreeMap::new(),
             undelivered: BTreeSet::new(),
+            on_process_ended: print_ended,
             message: Vec::new(),
             record: Vec::new(),
         };
@@ -221,6 +231,11 @@ impl Daemon {
             epoll::add(&daemon.poller, file, data, epoll::EventFlags::IN).map_err(kernel)?;
         }
         Ok(daemon)
+    }
+
+    /// Calls this function for each process that the daemon ends. Without it a line for each is printed on standard error.
+    pub fn on_process_ended(&mut self, function: OnProcessEnded) {
+        self.on_process_ended = function;
     }
 
     /// Returns a handle that stops the daemon.
@@ -271,7 +286,7 @@ impl Daemon {
             }
             // Under a fuzzer, clients end by the thousand.
             if let Some(reason) = reason.filter(|_| !cfg!(fuzzing)) {
-                eprintln!("weft: device {}: process {}: {reason}", tenant.device, client.process);
+                (self.on_process_ended)(&tenant.device, client.process, reason);
             }
             let now = self.host.now();
             for &context in tenant.contexts.keys() {

@@ -228,8 +228,8 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
                 });
                 self.view.apply(&self.settings.prefix, changes)
             }
-            WatchEvent::Connected => {
-                self.status.etcd = self.client.endpoint();
+            WatchEvent::Connected { endpoint } => {
+                self.status.etcd = Some(endpoint);
                 self.status.error = None;
                 tracing::info!(etcd = self.status.etcd, "following the fleet");
                 (self.publish)(None, &self.status);

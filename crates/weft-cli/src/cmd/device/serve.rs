@@ -60,7 +60,10 @@ pub(super) fn run(arguments: Serve, socket: Option<PathBuf>, output: Output) -> 
         arguments.metrics.map(|at| arguments.access.at(at, None).map(|access| (at, access)));
     let metrics = metrics.transpose()?;
     let supervision = Arc::new(Supervision::start()?);
-    let daemon = Daemon::open(&socket, settings)?;
+    let mut daemon = Daemon::open(&socket, settings)?;
+    daemon.on_process_ended(|device, process, reason| {
+        tracing::warn!(device, process, reason, "a process was ended");
+    });
     if let Some((at, access)) = metrics {
         let (socket, max) = (socket.clone(), arguments.metrics_devices);
         serve_metrics(at, access, socket, max, supervision.health())?;

@@ -151,7 +151,7 @@ impl Candidate {
             }
             match watch.next(TURN) {
                 None => {}
-                Some(WatchEvent::Connected) => self.report_usable(),
+                Some(WatchEvent::Connected { .. }) => self.report_usable(),
                 Some(WatchEvent::Disconnected(error)) => self.report(Some(error.to_string())),
                 Some(WatchEvent::Compacted { .. }) => return Ok(End::Again),
                 Some(WatchEvent::Changes { changes, .. }) => {
