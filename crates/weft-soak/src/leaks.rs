@@ -21,10 +21,10 @@ pub(crate) struct Sample {
 
 /// The bound of growth of memory between the first and the last third of a run, KiB.
 pub(crate) const MEMORY_BOUND: u64 = 4096;
-/// The bound of growth of the number of descriptors.
-pub(crate) const DESCRIPTOR_BOUND: u64 = 4;
-/// The bound of growth of the number of threads.
-pub(crate) const THREAD_BOUND: u64 = 2;
+/// The bound of growth of the number of descriptors: programs and clients come and go, each with some.
+pub(crate) const DESCRIPTOR_BOUND: u64 = 16;
+/// The bound of growth of the number of threads: a server has one for each client that is connected.
+pub(crate) const THREAD_BOUND: u64 = 8;
 /// The smallest number of samples from which growth is judged.
 const MIN_SAMPLES: usize = 6;
 

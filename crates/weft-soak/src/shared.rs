@@ -117,7 +117,7 @@ pub(crate) fn tenant_of(lab: &str, tenant: &str, host: usize) -> String {
 ///
 /// # Errors
 /// Returns the last lines of what it printed as its error, with its status.
-pub(crate) fn run(namespace: &str, command: &mut Command) -> Result<String, String> {
+fn run(namespace: &str, command: &mut Command) -> Result<String, String> {
     let output =
         weft_lab::enter(namespace, || command.output()).map_err(|error| error.to_string())?;
     let output = output.map_err(|error| format!("cannot run {command:?}: {error}"))?;

@@ -49,7 +49,12 @@ struct Soak {
 pub(crate) fn run(settings: &Settings, printer: Printer) -> Result<Report> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let on_signal = Arc::clone(&interrupted);
-    ctrlc::set_handler(move || on_signal.store(true, Ordering::Relaxed))?;
+    // The second time it ends at once, and the next lab removes what is left.
+    ctrlc::set_handler(move || {
+        if on_signal.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })?;
     let faults = plan(settings.seed, settings.duration);
     printer.schedule(settings, &faults);
     let mut soak = Soak::start(settings, printer, interrupted)?;
@@ -86,7 +91,7 @@ impl Soak {
             supervisor,
             stage,
             cgroups,
-            allowances: costs::of_workloads(),
+            allowances: costs::always(settings.slack),
             samples: Samples::default(),
             report,
             printer,
@@ -130,8 +135,7 @@ impl Soak {
         };
         self.printer.outcome(&outcome);
         if recovered.is_none() {
-            let reason =
-                format!("{kind}: not healthy within {bound:?}: {}", ailments.join("; "));
+            let reason = format!("{kind}: not healthy within {bound:?}: {}", ailments.join("; "));
             self.printer.failure(&reason);
             self.report.failures.push(reason);
         }

@@ -1,6 +1,7 @@
 //! RDMA programs as Debian ships them, on the devices of the daemons: `ibv_rc_pingpong`, which checks what it receives.
 
 use std::fs;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +12,7 @@ use crate::HOSTS;
 use crate::account::Account;
 use crate::daemons::{DEVICE, device_socket};
 use crate::journal::Journal;
-use crate::shared::{Shared, run};
+use crate::shared::Shared;
 
 /// The time limit of a program, seconds.
 const LIMIT: u32 = 90;
@@ -32,30 +33,69 @@ pub(super) fn start(shared: &Arc<Shared>, journal: &Arc<Journal>, workloads: &mu
     }
 }
 
-/// A server that ends with its client.
-struct Server(Child);
+/// A program that ends with its operation.
+struct Running(Child);
 
-impl Drop for Server {
+impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
+impl Running {
+    fn start(namespace: &str, mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let spawned = weft_lab::enter(namespace, || command.spawn());
+        let spawned = spawned.map_err(|error| error.to_string())?;
+        spawned.map(Self).map_err(|error| format!("cannot start {command:?}: {error}"))
+    }
+
+    fn has_ended(&mut self) -> Result<Option<bool>, String> {
+        let ended = self.0.try_wait().map_err(|error| error.to_string())?;
+        Ok(ended.map(|status| status.success()))
+    }
+
+    /// Returns all that a program has printed that has ended: some lines.
+    fn printed(&mut self) -> String {
+        let mut text = String::new();
+        // What cannot be read was not printed.
+        let _ = self.0.stdout.take().map(|mut it| it.read_to_string(&mut text));
+        let _ = self.0.stderr.take().map(|mut it| it.read_to_string(&mut text));
+        text
+    }
+
+    /// Returns the last line of a program that has failed.
+    fn reason(&mut self) -> String {
+        let printed = self.printed();
+        printed.trim().lines().last().unwrap_or("it printed nothing").to_owned()
+    }
+}
+
 fn pingpong(shared: &Shared, (from, to): (usize, usize), port: &str) -> Result<(), String> {
-    let mut command = program(shared, to, &["-p", port]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let spawned = weft_lab::enter(&shared.hosts[to], || command.spawn())
-        .map_err(|error| error.to_string())?;
-    let mut server = Server(spawned.map_err(|error| format!("cannot start the server: {error}"))?);
+    let mut server = Running::start(&shared.hosts[to], program(shared, to, &["-p", port]))?;
     await_listener(shared, to, port, &mut server)?;
     let address = shared.addresses[to].to_string();
-    let printed = run(&shared.hosts[from], &mut program(shared, from, &["-p", port, &address]))?;
-    if !printed.contains("usec/iter") || printed.contains("invalid data") {
-        return Err(format!("the program printed {printed:?}"));
+    let client = program(shared, from, &["-p", port, &address]);
+    let mut client = Running::start(&shared.hosts[from], client)?;
+    let (mut client_ended, mut server_ended) = (None, None);
+    // An end that only waits for messages does not notice that the other one has failed, as on hardware.
+    while client_ended.is_none() || server_ended.is_none() {
+        client_ended = client_ended.or(client.has_ended()?);
+        server_ended = server_ended.or(server.has_ended()?);
+        if client_ended == Some(false) {
+            return Err(format!("client: {}", client.reason()));
+        }
+        if server_ended == Some(false) {
+            return Err(format!("server: {}", server.reason()));
+        }
+        thread::sleep(Duration::from_millis(20));
     }
-    let ended = server.0.wait().map_err(|error| error.to_string())?;
-    if ended.success() { Ok(()) } else { Err(format!("the server ended with {ended}")) }
+    let printed = client.printed();
+    if printed.contains("usec/iter") && !printed.contains("invalid data") {
+        return Ok(());
+    }
+    Err(format!("the program printed {printed:?}"))
 }
 
 fn program(shared: &Shared, host: usize, words: &[&str]) -> Command {
@@ -72,7 +112,7 @@ fn await_listener(
     shared: &Shared,
     host: usize,
     port: &str,
-    server: &mut Server,
+    server: &mut Running,
 ) -> Result<(), String> {
     let wanted = port.parse::<u16>().map_err(|error| error.to_string())?;
     let wanted = format!(":{wanted:04X} 00000000:0000 0A");
@@ -86,8 +126,8 @@ fn await_listener(
         if sockets.contains(&wanted) {
             return Ok(());
         }
-        if let Ok(Some(status)) = server.0.try_wait() {
-            return Err(format!("the server ended with {status} before its client came"));
+        if server.has_ended()?.is_some() {
+            return Err(format!("server, before its client came: {}", server.reason()));
         }
         if began.elapsed() > Duration::from_secs((LIMIT * shared.slack).into()) {
             return Err("the server does not listen".into());
