@@ -1,4 +1,4 @@
-//! What each fault may cost: the alarms that daemons raise for it, and the errors that workloads may see. Everything else is a
+//! The costs of each fault: the alarms that daemons raise for it, and the errors that workloads may see. Everything else is a
 //! failure of the soak. `docs/soak.md` has the same as a table.
 
 use std::time::Duration;

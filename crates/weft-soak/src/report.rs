@@ -1,4 +1,4 @@
-//! What a soak prints while it runs, and its report.
+//! The lines that a soak prints while it runs, and its report.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The time limit of a command, seconds, on a machine without other load.
 const COMMAND_LIMIT: u32 = 60;
 
-/// What all threads know of the stage.
+/// The stage as all threads know it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The command `weft`.

@@ -59,7 +59,9 @@ pub use admin::Admin;
 pub use attach::{
     Amounts, CallError, DeviceCounters, DeviceLimits, DeviceState, Names, Totals, default_socket,
 };
-pub use daemon::{Daemon, DaemonSettings, OnProcessEnded, QuotaSettings, ServeError, StateError, Stopper};
+pub use daemon::{
+    Daemon, DaemonSettings, OnProcessEnded, QuotaSettings, ServeError, StateError, Stopper,
+};
 /// For this crate's own benches, which are crates of their own; it may change in any version.
 #[doc(hidden)]
 pub use engine::{ClientAddress, DeviceClient, Done};
