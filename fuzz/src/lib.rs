@@ -23,6 +23,9 @@ pub mod stat;
 #[path = "../../crates/weft-vpc/tests/properties/mod.rs"]
 pub mod vpc;
 
+#[path = "../../crates/weft-evpn/tests/properties/mod.rs"]
+pub mod evpn;
+
 #[path = "../../crates/weft-plan/tests/properties/mod.rs"]
 pub mod plan;
 #[path = "../../crates/weft-ports/tests/properties/mod.rs"]

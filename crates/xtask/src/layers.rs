@@ -25,7 +25,7 @@ const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-cni", "weft-demo", "weft-figures", "weft-nccl", "weft-nccl-check", "weft-nic-ports", "weft-py", "weft-rdmacm", "weft-trial", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-etcd", "weft-lab", "weft-perf", "weft-ports", "weft-sim", "weft-steer", "weft-udp", "weft-vswitch", "weft-xdp", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-events", "weft-guard", "weft-report", "weft-stat"] },
-    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
+    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route", "weft-evpn"] },
     Layer { number: 1, name: "formats",  sans_io: true,  crates: &["weft-wire", "weft-topo", "weft-trace", "weft-ring", "weft-nccl-abi", "weft-verbs-abi"] },
     Layer { number: 0, name: "words",    sans_io: true,  crates: &["weft-units"] },
 ];

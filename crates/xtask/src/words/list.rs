@@ -63,6 +63,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-comm",
     "weft-demo",
     "weft-etcd",
+    "weft-evpn",
     "weft-events",
     "weft-figures",
     "weft-guard",
