@@ -88,10 +88,11 @@ impl<P: Copy + Eq> Table<P> {
 
     /// Learns from a frame that came from `place`: its sender's place, and the address that the sender
     /// announces by ARP or neighbour discovery. `bytes` are the frame's, at least
-    /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them.
-    pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
-        self.learn_place(frame.source, place, now);
+    /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them. Returns `false` if the sender's place is set to another one.
+    pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) -> bool {
+        let agrees = self.learn_place(frame.source, place, now);
         self.learn_neighbour(frame, bytes, now);
+        agrees
     }
 
     /// Learns the address that a frame's sender announces by ARP or neighbour discovery. `bytes` are as for
@@ -110,13 +111,14 @@ impl<P: Copy + Eq> Table<P> {
         }
     }
 
-    /// Learns that a machine is at `place`.
-    pub fn learn_place(&mut self, mac: MacAddr, place: P, now: Instant) {
+    /// Learns that a machine is at `place`. Returns `false` if its place is set to another one.
+    pub fn learn_place(&mut self, mac: MacAddr, place: P, now: Instant) -> bool {
         // The gateway is at every place.
-        if mac != GATEWAY {
-            let Self { config, counters, places, .. } = self;
-            places.learn(mac, Learned { value: place, at: now, proved: true }, config, counters);
+        if mac == GATEWAY {
+            return true;
         }
+        let Self { config, counters, places, .. } = self;
+        places.learn(mac, Learned { value: place, at: now, proved: true }, config, counters)
     }
 
     /// Learns from a frame that claims to come from `place` without proof: only unknown places, and places known
@@ -275,16 +277,18 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
         (now.since(learned.at) < lifetime).then_some(learned.value)
     }
 
+    /// Learns a value. Returns `false` if another one is set.
     fn learn(
         &mut self,
         address: A,
         learned: Learned<V>,
         config: &TableConfig,
         counters: &mut TableCounters,
-    ) {
+    ) -> bool {
         if let Some(fixed) = self.fixed.get(&address) {
-            counters.contradicted += u64::from(*fixed != learned.value);
-            return;
+            let agrees = *fixed == learned.value;
+            counters.contradicted += u64::from(!agrees);
+            return agrees;
         }
         if let Some(known) = self.learned.get_mut(&address) {
             match learned.at.since(known.at) < config.lifetime {
@@ -294,15 +298,16 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
                 }
             }
             *known = learned;
-            return;
+            return true;
         }
         if self.learned.len() >= config.max_learned && !self.make_room(learned.at, config, counters)
         {
             counters.full += 1;
-            return;
+            return true;
         }
         counters.learned += 1;
         self.learned.insert(address, learned);
+        true
     }
 
     /// Learns an unproved value unless a proved one is known. Returns `false` if it contradicts that one.

@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use weft_transport::{CloseReason, ConnectionId};
 use weft_units::Instant;
 
-use super::{DropCause, InClear, Plain, PortId, Switch, Tenants, Token, speaks_plain};
+use super::{DropCause, InClear, Plain, PortId, Switch, Tenants, Token, Vni, speaks_plain};
 
 /// The keys under which a frame leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Switch {
         }
         let (mut clear, mut parts) = (Vec::new(), 0);
         for &peer in &plain.to {
-            match self.protection_for(now, peer) {
+            match self.protection_for(now, plain.vni, peer) {
                 Protection::Clear => clear.push(peer),
                 Protection::Sealed(keys) => {
                     self.plain.push_back(plain.to_one(peer, Some(keys)));
@@ -121,7 +121,10 @@ impl Switch {
     }
 
     /// Returns the protection of a frame to a host. Requests a connection if it is unknown whether the host encrypts.
-    fn protection_for(&mut self, now: Instant, peer: SocketAddr) -> Protection {
+    fn protection_for(&mut self, now: Instant, vni: Vni, peer: SocketAddr) -> Protection {
+        if self.is_vtep(vni, peer) {
+            return Protection::Clear;
+        }
         // Until it answers, a host known to speak only VXLAN is sent only VXLAN.
         let plain = self.peers.plain_until(peer);
         let known = self.host_connections.by_host.get(&peer);

@@ -39,6 +39,7 @@ mod pair;
 mod pieces;
 mod plain;
 mod tenants;
+mod vtep;
 
 #[cfg(test)]
 mod tests;
@@ -112,6 +113,8 @@ struct Network {
     table: Table<Place>,
     /// The hosts that receive broadcasts.
     peers: Vec<SocketAddr>,
+    /// Other hosts, which speak plain VXLAN alone and whose machines are set: `true` for those that receive broadcasts.
+    vteps: BTreeMap<SocketAddr, bool>,
 }
 
 /// The switch of one thread. On a host with several threads each has its own ports with all their state, and
@@ -135,6 +138,8 @@ pub struct Switch {
     sealed: BTreeSet<ConnectionId>,
     /// `true` if the peers of some network changed since the last [`handle_timeout`](Self::handle_timeout).
     peers_changed: bool,
+    /// Machines that sent frames from ports of this thread although their place is set elsewhere.
+    returned: BTreeSet<(Vni, MacAddr)>,
     /// Counters that belong to no port.
     counters: SwitchCounters,
     flow_logs: FlowLogs,
@@ -177,6 +182,7 @@ impl Switch {
             host_connections: HostConnections::default(),
             sealed: BTreeSet::new(),
             peers_changed: false,
+            returned: BTreeSet::new(),
             counters: SwitchCounters::default(),
             flow_logs: FlowLogs::default(),
             scratch: Vec::new(),
@@ -203,6 +209,18 @@ impl Switch {
         let peers = self.networks.values().flat_map(|network| &network.peers);
         self.hosts = peers.map(SocketAddr::ip).collect();
         self.peers_changed = true;
+    }
+
+    /// Sets the hosts of a network that speak plain VXLAN alone, such as routers: `true` for those that receive its
+    /// broadcasts. Nothing but frames is accepted from them, always unencrypted. Places are not learned from
+    /// their frames: the owner knows and sets those of their machines.
+    pub fn set_vteps(&mut self, vni: Vni, vteps: BTreeMap<SocketAddr, bool>) {
+        self.network(vni).vteps = vteps;
+    }
+
+    /// Returns the machines that have sent frames from ports of this thread although their place is set elsewhere.
+    pub fn take_returned(&mut self) -> BTreeSet<(Vni, MacAddr)> {
+        core::mem::take(&mut self.returned)
     }
 
     /// Returns the table of a network with its addresses' places and neighbours.
@@ -426,6 +444,7 @@ impl Switch {
             config: NetworkConfig::default(),
             table: Table::new(table),
             peers: Vec::new(),
+            vteps: BTreeMap::new(),
         })
     }
 

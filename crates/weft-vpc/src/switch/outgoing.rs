@@ -126,7 +126,10 @@ impl Switch {
             return self.drop_frame(port, token, cause, tenants);
         }
         let table = self.table(vni);
-        table.learn(&frame, bytes, Place::Port(port), now);
+        if !table.learn(&frame, bytes, Place::Port(port), now) {
+            self.returned.insert((vni, frame.source));
+        }
+        let table = self.table(vni);
         if let Some(answer) = table.answer(&frame, bytes, now) {
             tenants.release(port, token);
             return self.deliver(now, port, &[0; VirtioNetHeader::LEN], &answer, tenants);
@@ -195,7 +198,7 @@ impl Switch {
     ) {
         let TenantFrame { port, token, len } = sent;
         let delivered_locally = self.carry_locally(now, sent, vni, None, tenants);
-        let to = self.network(vni).peers.clone();
+        let to: Vec<_> = self.network(vni).receivers().collect();
         if !to.is_empty() {
             let plain = Plain { vni, port, token, len, next: None, to, under: None, is_last: true };
             return self.carry_plain(now, plain, tenants);
@@ -271,7 +274,8 @@ impl Switch {
         let Outgoing { token, len, .. } = frame;
         let (next, under, to) = (Some(remote), None, [peer].to_vec());
         let plain = Plain { vni, port, token, len, next, to, under, is_last: true };
-        let reliable = self.network(vni).config.reliable;
+        let network = self.network(vni);
+        let reliable = network.config.reliable && !network.vteps.contains_key(&peer);
         let connection = match self.pairs.sending((port, remote)) {
             _ if !reliable => None,
             Some(connection) => Some(connection),

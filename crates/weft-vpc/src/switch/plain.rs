@@ -172,6 +172,9 @@ impl Switch {
         from: SocketAddr,
         vni: Vni,
     ) -> Result<(), DropCause> {
+        if self.networks.get(&vni).is_some_and(|network| network.vtep(from.ip()).is_some()) {
+            return Ok(());
+        }
         match self.config.in_clear {
             InClear::Any => return Ok(()),
             InClear::Nothing => return Err(DropCause::InClear),
@@ -237,11 +240,28 @@ impl Switch {
     ) -> Result<PlainFrame<'a>, DropCause> {
         let PlainArrival { from, proven, vni, ethernet } = arrival;
         let network = self.networks.get_mut(&vni).ok_or(DropCause::UnknownPeer)?;
+        let vtep = network.vtep(from.ip());
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
-        let peer = *known.ok_or(DropCause::UnknownPeer)?;
+        let peer = vtep.or(known.copied()).ok_or(DropCause::UnknownPeer)?;
         let frame = Frame::parse(ethernet, ethernet.len()).map_err(|_| DropCause::Malformed)?;
-        network.is_set_to(frame.source, peer)?;
+        let is_set = network.is_set_to(frame.source, peer)?;
         let place = network.table.find(&frame, now);
+        if vtep.is_some() {
+            if is_set {
+                network.table.learn_neighbour(&frame, ethernet, now);
+            }
+            let (trusted, needs_probe, moved) = (false, false, false);
+            return Ok(PlainFrame {
+                vni,
+                peer,
+                frame,
+                ethernet,
+                place,
+                trusted,
+                needs_probe,
+                moved,
+            });
+        }
         let until = self.peers.plain_until.get(&peer);
         let proved = proven || !network.config.reliable;
         let trusted = proved || until.is_some();

@@ -13,3 +13,4 @@ mod plain;
 mod policy;
 mod threads;
 mod traffic;
+mod vteps;
