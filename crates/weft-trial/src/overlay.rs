@@ -45,6 +45,8 @@ impl TrialConfig {
             flood: true,
             peers: Default::default(),
             gateways: vec![],
+            evpn: false,
+            route_targets: vec![],
         };
         let host = toml::from_str("address = '0.0.0.0'").expect("everything else has a default");
         Self { lab, tenants: vec!["red".into(), "blue".into()], network, host }
@@ -263,6 +265,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         policies: Policies::default(),
         flow_log: None,
         fleet: None,
+        evpn: None,
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");

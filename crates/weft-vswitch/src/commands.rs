@@ -10,6 +10,7 @@ use weft_vpc::{AclConfig, Limit, PortPolicies};
 use crate::capture::Capture;
 use crate::config::{Destination, Network, Port};
 use crate::control::{Answer, Request};
+use crate::evpn::Evpn;
 use crate::routes::{set_gateways, subnet};
 use crate::{Daemon, OpenError, state};
 
@@ -98,8 +99,10 @@ impl Daemon {
             routes.iter().for_each(|&(to, hop)| table.set_route(to, Some(hop)));
         })?;
         self.config.networks.retain(|known| known.vni != network.vni);
+        let number = network.vni;
         self.config.networks.push(network);
-        Ok(())
+        self.evpn.iter_mut().for_each(Evpn::touch);
+        self.apply_vteps(number)
     }
 
     /// Sets the rate limits of a port.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use weft_evpn::{ParseRouteTargetError, RouteTarget};
 use weft_guard::TlsFiles;
 use weft_seal::Seals;
 use weft_transport::TransportConfig;
@@ -15,6 +16,7 @@ use weft_units::Duration;
 use weft_vpc::{NetworkConfig, Policies, Vni};
 use weft_wire::{DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
+use crate::evpn::EvpnSettings;
 use crate::fleet::FleetSettings;
 use crate::flow_log::FlowLogSettings;
 use crate::redirect::MAX_THREADS;
@@ -66,6 +68,9 @@ pub struct Config {
     /// The fleet in etcd that this host belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSettings>,
+    /// This host as a BGP speaker, which shares networks with routers by EVPN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evpn: Option<EvpnSettings>,
 }
 
 /// This host in the network that carries the overlay.
@@ -145,6 +150,14 @@ pub struct Network {
     /// for it, and forwards packets for other subnets. All hosts need the same list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
+    /// `true` to share the network with routers by EVPN, for a host with `[evpn]`. Hosts that are not in `peers` and are known
+    /// by their routes alone get plain VXLAN, unencrypted whatever the encryption's mode is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub evpn: bool,
+    /// The route targets of the network's routes, announced and imported: `65000:100`. Without any, those of this host's AS
+    /// number and the network's number are announced, and those of any AS number and the network's number imported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub route_targets: Vec<String>,
 }
 
 fn vxlan_port() -> u16 {
@@ -193,6 +206,10 @@ const fn is_true(flag: &bool) -> bool {
     *flag
 }
 
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 impl Config {
     /// Reads a file.
     ///
@@ -222,6 +239,7 @@ impl Config {
         self.host.check_threads()?;
         self.check_fleet()?;
         self.flow_log.as_ref().map_or(Ok(()), FlowLogSettings::check)?;
+        self.evpn.iter().try_for_each(|evpn| evpn.check(&self.host))?;
         self.policies.check()?;
         let mut numbers = BTreeSet::new();
         for (index, network) in self.networks.iter().enumerate() {
@@ -260,6 +278,14 @@ impl Config {
         network.gateways()?;
         if network.peers.contains(&self.host.address) {
             return Err(value("network.peers", self.host.address, "other hosts only"));
+        }
+        if network.evpn && self.evpn.is_none() {
+            return Err(value("network.evpn", true, "[evpn] with it, the host's BGP neighbours"));
+        }
+        network.route_targets()?;
+        if !network.evpn && !network.route_targets.is_empty() {
+            let targets = network.route_targets.join(", ");
+            return Err(value("network.route-targets", targets, "`evpn = true` with it"));
         }
         Ok(())
     }
@@ -439,6 +465,20 @@ impl Network {
     /// The first text that is no address with a prefix length.
     pub fn gateways(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
         self.gateways.iter().map(|text| address("network.gateways", text)).collect()
+    }
+
+    /// Returns the route targets of the network's routes.
+    ///
+    /// # Errors
+    /// The first text that is no route target.
+    pub fn route_targets(&self) -> Result<BTreeSet<RouteTarget>, ConfigError> {
+        let parse = |text: &String| {
+            let refused = |error: ParseRouteTargetError| {
+                value("network.route-targets", text, error.to_string())
+            };
+            text.parse().map_err(refused)
+        };
+        self.route_targets.iter().map(parse).collect()
     }
 
     /// Returns the network's configuration in the switch.

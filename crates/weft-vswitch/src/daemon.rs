@@ -15,6 +15,7 @@ use weft_vpc::{InClear, PortId, Switch, SwitchConfig};
 use crate::changes::Changes;
 use crate::config::{Config, ConfigError, Port as PortOptions, Routes};
 use crate::control::{Answer, Control, Request};
+use crate::evpn::Evpn;
 use crate::fleet::Fleet;
 use crate::flow_log::FlowExporter;
 use crate::mailbox::{Mailbox, Router};
@@ -45,6 +46,7 @@ pub struct Daemon {
     pub(crate) reloads: (u64, u64),
     pub(crate) fleet: Option<Fleet>,
     pub(crate) flow_exporter: Option<FlowExporter>,
+    pub(crate) evpn: Option<Evpn>,
     pub(crate) observer: Observer,
 }
 
@@ -81,6 +83,7 @@ impl Daemon {
             reloads: (0, 0),
             fleet: None,
             flow_exporter: None,
+            evpn: None,
             observer: Observer::new(Clock.now()),
             routes: Routes::new(),
             file,
@@ -103,6 +106,7 @@ impl Daemon {
         let exporter = FlowExporter::open(config.flow_log.as_ref(), config.host.mtu)?;
         daemon.set_flow_log(config.flow_log, exporter)?;
         daemon.start_fleet()?;
+        daemon.set_evpn(config.evpn)?;
         daemon.pool.run_on_all(|worker| worker.is_configured = true)?;
         Ok(daemon)
     }
@@ -117,9 +121,10 @@ impl Daemon {
             if self.pool.is_responsive() {
                 notify(Notice::Responsive);
             }
-            let fleet = self.fleet.iter().map(Fleet::fd);
-            wait(self.control.fds().chain(fleet), std::iter::empty(), MAX_SLEEP)?;
+            let planes = self.fleet.iter().map(Fleet::fd).chain(self.evpn.iter().map(Evpn::fd));
+            wait(self.control.fds().chain(planes), std::iter::empty(), MAX_SLEEP)?;
             self.apply_fleet();
+            self.service_evpn().map_err(io::Error::other)?;
             self.observe().map_err(io::Error::other)?;
             for (client, request) in self.control.poll_requests() {
                 let is_reload = matches!(request, Ok(Request::Reload { .. }));

@@ -45,6 +45,7 @@ pub mod config;
 pub mod control;
 mod daemon;
 mod error;
+pub mod evpn;
 pub mod fleet;
 mod flow_log;
 #[cfg(any(test, fuzzing))]

@@ -10,6 +10,7 @@ use weft_wire::MacAddr;
 
 use crate::changes::Changes;
 use crate::config::{Claim, Destination, Port as PortOptions};
+use crate::evpn::Evpn;
 use crate::{Daemon, OpenError};
 
 /// A port with an open interface and its policies, which no thread has yet: dropping it undoes everything.
@@ -157,6 +158,7 @@ impl Daemon {
         let key = (options.vni, Destination::Machine(options.mac));
         self.config.ports.push(options.clone());
         self.ports.insert(id, (thread, options));
+        self.evpn.iter_mut().for_each(Evpn::touch);
         self.restore_row(key)
     }
 
@@ -222,18 +224,23 @@ impl Daemon {
         let key = (options.vni, Destination::Machine(options.mac));
         // Its own thread first, whose last word on a guest that may move the others have after that.
         self.pool.run_on(thread, move |worker| worker.remove_port(id))?;
+        let of_routes =
+            |address| self.evpn.as_ref().and_then(|evpn| evpn.neighbour(&(vni, address)));
+        let addresses: Vec<_> =
+            addresses.into_iter().map(|(address, _)| (address, of_routes(address))).collect();
         self.pool.run_on_all(move |worker| {
             // A row of the configuration, or a machine that has moved, may have the entries by now.
             worker.switch.set_elsewhere(id, None);
             let table = worker.switch.table(vni);
-            for &(address, _) in &addresses {
+            for &(address, other) in &addresses {
                 if table.neighbour_if_set(address) == Some(mac) {
-                    table.set_neighbour(address, None);
+                    table.set_neighbour(address, other);
                 }
             }
         })?;
         self.config.ports.retain(|known| known.name != name);
         self.ports.remove(&id);
+        self.evpn.iter_mut().for_each(Evpn::touch);
         self.restore_row(key)?;
         tracing::info!(port = name, "port removed");
         Ok(())

@@ -14,6 +14,7 @@ use weft_vpc::{PoliciesError, PortId, SecurityGroupConfig, Sets};
 
 use crate::changes::Changes;
 use crate::config::{Config, ConfigError, Network, Port};
+use crate::evpn::Evpn;
 use crate::flow_log::FlowExporter;
 use crate::ports::PortRules;
 use crate::{Daemon, OpenError, Reloaded, state};
@@ -57,6 +58,7 @@ impl Daemon {
         let done = self.try_reload(&self.with_fleet(config), discard_changes);
         if matches!(done, Ok(_) | Err(OpenError::InForceOnly { .. })) {
             self.remember_file(config);
+            self.set_evpn(config.evpn.clone())?;
         }
         let done = done.inspect_err(|error| match error {
             OpenError::InForceOnly { .. } => tracing::warn!(%error, "configuration reloaded"),
@@ -241,6 +243,7 @@ impl Daemon {
             self.set_network(empty)?;
         }
         self.config.networks = kept;
+        self.evpn.iter_mut().for_each(Evpn::touch);
         Ok(removed.len())
     }
 

@@ -1,9 +1,9 @@
 //! The configured rows of networks' tables: places of machines, and next hops of gateways.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use weft_vpc::{GATEWAY, Hop, Place, Prefix, Table, Vni};
+use weft_vpc::{GATEWAY, Hop, Place, PortId, Prefix, Table, Vni};
 use weft_wire::MacAddr;
 
 use crate::config::{Destination, Host, Network, Route, Routes, Row};
@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
 /// Number of entries that a thread changes before it carries frames again.
-const MAX_ENTRIES_PER_ORDER: usize = 1_000;
+pub(crate) const MAX_ENTRIES_PER_ORDER: usize = 1_000;
 
 /// The entries of the switch's tables that some rows produce.
 #[derive(Default)]
@@ -27,6 +27,19 @@ enum Change {
     Machine((Vni, MacAddr), Option<Place>),
     Neighbour((Vni, IpAddr), Option<MacAddr>),
     Prefix((Vni, Prefix), Option<Hop>),
+}
+
+/// A new value for an entry that comes from a control plane's routes. It never replaces an entry of a row.
+#[derive(Clone, Copy)]
+pub(crate) enum Beneath {
+    /// The machine is at another host.
+    Place((Vni, MacAddr), SocketAddr),
+    /// The machine is no longer at this host, and at this port if there is one; another place stays.
+    NoPlace((Vni, MacAddr), SocketAddr, Option<PortId>),
+    /// The address belongs to this machine.
+    Address((Vni, IpAddr), MacAddr),
+    /// The address no longer belongs to this machine; another owner stays.
+    NoAddress((Vni, IpAddr), MacAddr),
 }
 
 impl Daemon {
@@ -91,9 +104,16 @@ impl Daemon {
         let ports = self.entries_of_ports()?;
         for change in &mut changes {
             match change {
-                // The entries of this host's ports are there without a row.
-                Change::Machine(key, place @ None) => *place = ports.machines.get(key).copied(),
-                Change::Neighbour(key, mac @ None) => *mac = ports.neighbours.get(key).copied(),
+                // The entries of this host's ports, and of routes by EVPN, are there without a row.
+                Change::Machine(key, place @ None) => {
+                    let elsewhere = self.evpn.as_ref().and_then(|evpn| evpn.place(key));
+                    let port = || ports.machines.get(key).copied();
+                    *place = elsewhere.map(Place::Peer).or_else(port);
+                }
+                Change::Neighbour(key, mac @ None) => {
+                    let elsewhere = || self.evpn.as_ref().and_then(|evpn| evpn.neighbour(key));
+                    *mac = ports.neighbours.get(key).copied().or_else(elsewhere);
+                }
                 // A gateway in the same subnet reaches the prefix without a route.
                 Change::Prefix((vni, prefix), hop @ None) => {
                     *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
@@ -188,6 +208,28 @@ impl Change {
             Self::Machine((vni, mac), place) => worker.set_place(vni, mac, place),
             Self::Neighbour((vni, address), mac) => switch.table(vni).set_neighbour(address, mac),
             Self::Prefix((vni, prefix), hop) => switch.table(vni).set_route(prefix, hop),
+        }
+    }
+}
+
+impl Beneath {
+    pub(crate) fn apply(&self, worker: &mut Worker) {
+        match *self {
+            Self::Place((vni, mac), at) => worker.set_place(vni, mac, Some(Place::Peer(at))),
+            Self::NoPlace((vni, mac), former, port) => {
+                if worker.switch.table(vni).place_if_set(mac) == Some(Place::Peer(former)) {
+                    worker.set_place(vni, mac, port.map(Place::Port));
+                }
+            }
+            Self::Address((vni, address), mac) => {
+                worker.switch.table(vni).set_neighbour(address, Some(mac));
+            }
+            Self::NoAddress((vni, address), former) => {
+                let table = worker.switch.table(vni);
+                if table.neighbour_if_set(address) == Some(former) {
+                    table.set_neighbour(address, None);
+                }
+            }
         }
     }
 }

@@ -154,6 +154,7 @@ impl Daemon {
             reloads: self.reloads,
             fleet: self.fleet.as_ref().map(Fleet::status),
             flow_log: self.flow_log_status(),
+            evpn: self.evpn.as_ref().map(|evpn| evpn.status(&self.config.host, self.clock.now())),
         };
         let mut addresses = BTreeMap::new();
         for thread in threads {

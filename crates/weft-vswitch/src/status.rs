@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use weft_udp::sockets::Wire;
 
 use crate::config::{Mac, Network, Route};
+use crate::evpn::EvpnStatus;
 use crate::fleet::FleetStatus;
 use crate::flow_log::FlowLogStatus;
 use crate::mirror::MirrorCounts;
@@ -50,6 +51,9 @@ pub struct Status {
     /// The export of flow logs, if its file names a collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_log: Option<FlowLogStatus>,
+    /// The sessions with BGP neighbours, if its file names some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evpn: Option<EvpnStatus>,
 }
 
 impl Status {

@@ -155,6 +155,11 @@ impl Worker {
         }
     }
 
+    /// Returns the ports whose guests may move between hosts and run here.
+    pub(crate) fn present(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.movable.iter().filter(|(_, present)| **present).map(|(&id, _)| id)
+    }
+
     /// Sets or removes the permanent place of a machine.
     pub(crate) fn set_place(&mut self, vni: Vni, mac: MacAddr, place: Option<Place>) {
         self.switch.set_place(self.driver.now(), vni, mac, place, &mut self.ports);

@@ -140,7 +140,8 @@ fn overlay_defaults() -> Table {
     let text = "[host]\naddress = \"10.1.0.2\"\n[host.tls]\ncertificate = \"c\"\nkey = \"k\"\n[[network]]\nvni = 100\n[[port]]\nname = \"web\"\n\
                 vni = 100\nmac = \"02:00:00:00:07:01\"\ntap = { interface = \"eth0\" }\nmirror = { to = \"10.9.0.3\", vni = 900 }\n[[port]]\nname = \"guest\"\nvni = 100\n\
                 mac = \"02:00:00:00:07:03\"\nvhost-user = { socket = \"/s\" }\n[fleet]\nname = \"host-1\"\n[fleet.etcd]\nendpoints = [\"10.9.0.1:2379\"]\n\
-                tls = { ca = \"c\" }\n[flow-log]\ncollector = \"10.9.0.2:4739\"\n";
+                tls = { ca = \"c\" }\n[flow-log]\ncollector = \"10.9.0.2:4739\"\n\
+                [evpn]\nas = 65001\n[[evpn.neighbour]]\naddress = \"10.9.0.1\"\nas = 65000\n";
     let config: OverlayConfig = toml::from_str(text).unwrap();
     let guest = config.ports[1].vhost_user.as_ref().unwrap();
     // These are written only where they are not the default.

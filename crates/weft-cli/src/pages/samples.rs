@@ -98,6 +98,13 @@ pub(super) fn status() -> Status {
             "applied": [0, 0], "error": null, "refused": null, "faults": {},
         },
         "flow_log": { "collector": "10.9.0.2:4739", "sent": 0, "unsent": 0, "unrecorded": 0 },
+        "evpn": {
+            "as": 65001, "router_id": "10.0.0.1", "machines": 1, "vteps": { "1": { "10.0.0.3": true } },
+            "neighbours": [{
+                "address": "10.0.0.3", "as": 65000, "state": "established", "seconds": 1.0, "routes": [1, 1],
+                "updates": [1, 1], "faulty": 0, "sessions": [1, 0],
+            }],
+        },
     }))
 }
 

@@ -60,7 +60,7 @@ pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 impl Config {
     /// Returns a copy without the routes, of which there may be many.
     pub(crate) fn without_routes(&self) -> Self {
-        let Self { host, networks, ports, routes: _, policies, flow_log, fleet } = self;
+        let Self { host, networks, ports, routes: _, policies, flow_log, fleet, evpn } = self;
         Self {
             host: host.clone(),
             networks: networks.clone(),
@@ -69,6 +69,7 @@ impl Config {
             policies: policies.clone(),
             flow_log: flow_log.clone(),
             fleet: fleet.clone(),
+            evpn: evpn.clone(),
         }
     }
 }

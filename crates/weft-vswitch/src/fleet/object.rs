@@ -194,7 +194,8 @@ impl NetworkObject {
     /// are in etcd.
     pub fn network(&self, vni: u32, peers: BTreeSet<IpAddr>) -> Network {
         let Self { reliable, in_order, gateways } = self.clone();
-        Network { vni, reliable, in_order, flood: false, peers, gateways }
+        let (evpn, route_targets) = (false, vec![]);
+        Network { vni, reliable, in_order, flood: false, peers, gateways, evpn, route_targets }
     }
 }
 

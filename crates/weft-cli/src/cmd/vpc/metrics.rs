@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
+use weft_vswitch::evpn::EvpnStatus;
 use weft_vswitch::fleet::FleetStatus;
 use weft_vswitch::{EncryptionStatus, FlowLogStatus, Status};
 
@@ -27,6 +28,7 @@ pub(crate) fn text(status: &Status) -> String {
     }
     status.fleet.iter().for_each(|it| fleet(it, &mut registry));
     status.flow_log.iter().for_each(|it| flow_log(it, &mut registry));
+    status.evpn.iter().for_each(|it| evpn(it, &mut registry));
     openmetrics::text(&registry)
 }
 
@@ -74,6 +76,56 @@ fn flow_log(status: &FlowLogStatus, registry: &mut Registry) {
         "Frames in no record of the flow logs, because their port had more flows than `max-flows`",
     );
     unrecorded.get_or_create(&vec![]).inc_by(status.unrecorded);
+}
+
+fn evpn(status: &EvpnStatus, registry: &mut Registry) {
+    let up =
+        gauges(registry, "evpn_neighbour_up", "1 if the session with a neighbour is established");
+    let routes = gauges(
+        registry,
+        "evpn_routes",
+        "Routes that a neighbour has announced, and that it has of this host, by direction",
+    );
+    let updates = counters(registry, "evpn_updates", "UPDATE messages, by direction");
+    let faulty = counters(
+        registry,
+        "evpn_updates_faulty",
+        "UPDATE messages whose routes counted as withdrawn for a fault",
+    );
+    let sessions =
+        counters(registry, "evpn_sessions", "Sessions that were established, and that ended");
+    for neighbour in &status.neighbours {
+        let with = |more: Option<(&'static str, &str)>| {
+            let mut labels = vec![("neighbour", neighbour.address.to_string())];
+            labels.extend(more.map(|(label, value)| (label, value.to_owned())));
+            labels
+        };
+        let is_up = neighbour.state == "established";
+        up.get_or_create(&with(None)).set(f64::from(u8::from(is_up)));
+        faulty.get_or_create(&with(None)).inc_by(neighbour.faulty);
+        let (routes_in, routes_out) = neighbour.routes;
+        for (way, routes_known, messages) in [
+            ("received", routes_in, neighbour.updates.0),
+            ("sent", routes_out, neighbour.updates.1),
+        ] {
+            let labels = with(Some(("direction", way)));
+            routes.get_or_create(&labels).set(routes_known as f64);
+            updates.get_or_create(&labels).inc_by(messages);
+        }
+        for (event, count) in
+            [("established", neighbour.sessions.0), ("ended", neighbour.sessions.1)]
+        {
+            sessions.get_or_create(&with(Some(("event", event)))).inc_by(count);
+        }
+    }
+    let machines = gauges(registry, "evpn_machines", "Machines whose places come from routes");
+    machines.get_or_create(&vec![]).set(status.machines as f64);
+    let duplicates = gauges(registry, "evpn_duplicates", "Machines that are here and elsewhere");
+    duplicates.get_or_create(&vec![]).set(status.duplicates.len() as f64);
+    let vteps = gauges(registry, "evpn_vteps", "Hosts to which the routes of a network lead");
+    for (vni, hosts) in &status.vteps {
+        vteps.get_or_create(&vec![("vni", vni.to_string())]).set(hosts.len() as f64);
+    }
 }
 
 fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {

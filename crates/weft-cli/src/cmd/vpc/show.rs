@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
 use weft_udp::sockets::Wire;
+use weft_vswitch::evpn::{EvpnNeighbourStatus, EvpnStatus};
 use weft_vswitch::fleet::FleetStatus;
 use weft_vswitch::{
     EncryptionStatus, FlowLogStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
@@ -24,6 +26,7 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
         text.push_str(&encryption(&status.encryption));
         status.fleet.iter().for_each(|it| text.push_str(&fleet(it)));
         status.flow_log.iter().for_each(|it| text.push_str(&flow_log(it)));
+        status.evpn.iter().for_each(|it| text.push_str(&evpn(it)));
         for network in &status.networks {
             let network = &network.network;
             let peers: Vec<_> = network.peers.iter().map(ToString::to_string).collect();
@@ -101,6 +104,38 @@ fn fleet(status: &FleetStatus) -> String {
         writeln!(text, "  fault: {key}: {fault}").expect("a string");
     }
     text
+}
+
+/// Returns the BGP sessions, the hosts to which their routes lead, and machines that are in two places.
+fn evpn(status: &EvpnStatus) -> String {
+    let EvpnStatus { asn, router_id, machines, .. } = status;
+    let mut text =
+        format!("evpn: AS {asn}, router id {router_id}, {machines} machines on other hosts\n");
+    for neighbour in &status.neighbours {
+        writeln!(text, "  {}", session(neighbour)).expect("a string");
+    }
+    for (vni, vteps) in &status.vteps {
+        let name = |(vtep, floods): (&IpAddr, &bool)| match floods {
+            true => vtep.to_string(),
+            false => format!("{vtep} (no broadcasts)"),
+        };
+        let vteps: Vec<_> = vteps.iter().map(name).collect();
+        writeln!(text, "  network {vni}: with {}", vteps.join(", ")).expect("a string");
+    }
+    for (vni, mac) in &status.duplicates {
+        writeln!(text, "  fault: {mac} of network {vni} is here and elsewhere").expect("a string");
+    }
+    text
+}
+
+/// Returns the state of the session with a neighbour in a line.
+fn session(neighbour: &EvpnNeighbourStatus) -> String {
+    let EvpnNeighbourStatus { address, asn, state, seconds, routes, error, .. } = neighbour;
+    let error = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+    let (received, sent) = routes;
+    format!(
+        "neighbour {address} AS {asn}: {state} for {seconds:.0} s, {received} routes received, {sent} sent{error}"
+    )
 }
 
 /// Prints the ports alone.

@@ -19,6 +19,8 @@ pub(super) const OVERLAY: &[Section<'_>] = &[
     Section { title: "`etcd` of `[fleet]`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdSettings", path: &["fleet", "etcd"] },
     Section { title: "`tls` of `etcd`", file: "crates/weft-etcd/src/settings.rs", structure: "EtcdTls", path: &["fleet", "etcd", "tls"] },
     Section { title: "`[flow-log]`", file: "crates/weft-vswitch/src/flow_log/settings.rs", structure: "FlowLogSettings", path: &["flow-log"] },
+    Section { title: "`[evpn]`", file: "crates/weft-vswitch/src/evpn/settings.rs", structure: "EvpnSettings", path: &["evpn"] },
+    Section { title: "`[[evpn.neighbour]]`", file: "crates/weft-vswitch/src/evpn/settings.rs", structure: "EvpnNeighbour", path: &["evpn", "neighbour"] },
     Section { title: "`[[network]]`", file: "crates/weft-vswitch/src/config.rs", structure: "Network", path: &["network"] },
     Section { title: "`[[port]]`", file: "crates/weft-vswitch/src/config/port.rs", structure: "Port", path: &["port"] },
     Section { title: "`tap` of a port", file: "crates/weft-vswitch/src/config/port.rs", structure: "Tap", path: &["port", "tap"] },
