@@ -242,7 +242,7 @@ impl Switch {
         let network = self.networks.get_mut(&vni).ok_or(DropCause::UnknownPeer)?;
         let vtep = network.vtep(from.ip());
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
-        let peer = vtep.or(known.copied()).ok_or(DropCause::UnknownPeer)?;
+        let peer = vtep.or_else(|| known.copied()).ok_or(DropCause::UnknownPeer)?;
         let frame = Frame::parse(ethernet, ethernet.len()).map_err(|_| DropCause::Malformed)?;
         let is_set = network.is_set_to(frame.source, peer)?;
         let place = network.table.find(&frame, now);
