@@ -197,7 +197,7 @@ fn a_process_that_the_daemon_ends_is_an_entry_of_its_json_log() {
     let mut log = BufReader::new(daemon.process.stderr.take().unwrap()).lines();
     let watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
     let process = watcher.0.id();
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while daemon.show("a")["used"]["processes"] != 1 {
         assert!(began.elapsed().as_secs() < 60, "the program has no device");
         weft_testkit::pause();
