@@ -111,7 +111,9 @@ fn killed(daemon: &str) -> Vec<Cost> {
             all.extend(of(&format!("pingpong h{before}-{host}"), &[""]));
             all.extend(of(&format!("pingpong {host}-h{after}"), &[""]));
             if index < 2 {
-                all.extend(of("channel h0-h1", &["call "]));
+                // Both ends open the device again and again until its daemon is back.
+                all.extend(of("channel h0-h1", &["call ", "no daemon at"]));
+                all.extend(of("channel server h1", &["no daemon at"]));
             }
             all.extend(of("devices", &["h"]));
         }
@@ -140,6 +142,7 @@ mod tests {
             trouble(101, "pingpong h0-h1", "any"),
             trouble(101, "pingpong h1-h2", "any"),
             trouble(101, "channel h0-h1", "call 7: the channel is closed"),
+            trouble(101, "channel server h1", "weft: device soak: no daemon at /run/x"),
         ];
         assert_eq!(unexplained(&explained, &by), [&explained[0]; 0]);
         let lost = [

@@ -34,6 +34,9 @@ pub(crate) struct Workloads {
     pub(crate) accounts: Vec<Account>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// The servers end after their clients.
+    stop_servers: Arc<AtomicBool>,
+    servers: Vec<JoinHandle<()>>,
 }
 
 impl Workloads {
@@ -80,6 +83,10 @@ impl Workloads {
         for thread in self.threads.drain(..) {
             // A thread that has panicked has printed why, and its account does not balance.
             let _ = thread.join();
+        }
+        self.stop_servers.store(true, Ordering::Relaxed);
+        for server in self.servers.drain(..) {
+            let _ = server.join();
         }
     }
 }

@@ -137,8 +137,8 @@ fn serve(
         weft_lab::enter(&namespace, || TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, PORT)))?
             .with_context(|| format!("cannot listen in {namespace}"))?;
     listener.set_nonblocking(true)?;
-    let stop = Arc::clone(&workloads.stop);
-    workloads.threads.push(thread::spawn(move || {
+    let stop = Arc::clone(&workloads.stop_servers);
+    workloads.servers.push(thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
             let Ok((stream, _)) = listener.accept() else {
                 thread::sleep(Duration::from_millis(10));
