@@ -132,5 +132,5 @@ fn run(namespace: &str, command: &mut Command) -> Result<String, String> {
 /// Returns the path of a program's file in the folder of this program.
 pub(crate) fn beside(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's folder")?;
-    Ok(own.parent().unwrap_or(Path::new("/")).join(name))
+    Ok(own.parent().unwrap_or_else(|| Path::new("/")).join(name))
 }
