@@ -205,7 +205,8 @@ impl World {
         });
         let mut received = vec![];
         stream.read_to_end(&mut received).unwrap();
-        (sender.join().unwrap(), echo.join().unwrap());
+        sender.join().unwrap();
+        echo.join().unwrap();
         assert!(received == bytes, "{from} to {to}: {} of {} bytes", received.len(), bytes.len());
     }
 
