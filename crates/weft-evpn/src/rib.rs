@@ -46,7 +46,7 @@ pub(crate) struct Best {
     pub(crate) is_sticky: bool,
 }
 
-/// What has changed since it was last looked at.
+/// The entries that have changed since the last look.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changed {
     pub(crate) machines: BTreeSet<(u32, MacAddr)>,

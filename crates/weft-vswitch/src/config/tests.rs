@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use weft_udp::EncryptionMode;
 
 use super::*;

@@ -15,7 +15,7 @@ use crate::routes::{Beneath, MAX_ENTRIES_PER_ORDER};
 use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
-/// What a thread has seen of the machines of its ports.
+/// A thread's view of the machines of its ports.
 #[derive(Debug)]
 struct Sighting {
     /// The ports whose guests may move and run here.

@@ -1,4 +1,4 @@
-//! What the thread that speaks BGP reports to the daemon.
+//! The report of the thread that speaks BGP to the daemon.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(super) struct Changes {
     pub(super) vteps: BTreeMap<u32, BTreeMap<IpAddr, bool>>,
 }
 
-/// What the thread reports.
+/// The state and the changes that the thread reports.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     changes: Changes,

@@ -12,7 +12,7 @@ pub(super) struct Section<'a> {
 
 #[rustfmt::skip]
 pub(super) const OVERLAY: &[Section<'_>] = &[
-    Section { title: "`[host]`", file: "crates/weft-vswitch/src/config.rs", structure: "Host", path: &["host"] },
+    Section { title: "`[host]`", file: "crates/weft-vswitch/src/config/host.rs", structure: "Host", path: &["host"] },
     Section { title: "`[host.encryption]`", file: "crates/weft-vswitch/src/config/encryption.rs", structure: "Encryption", path: &["host", "encryption"] },
     Section { title: "`[host.tls]`", file: "crates/weft-guard/src/tls_files.rs", structure: "TlsFiles", path: &["host", "tls"] },
     Section { title: "`[fleet]`", file: "crates/weft-vswitch/src/fleet/settings.rs", structure: "FleetSettings", path: &["fleet"] },
