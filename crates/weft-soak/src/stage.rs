@@ -1,5 +1,5 @@
 //! The stage of a soak: three hosts behind a leaf each, four spines, a management network with etcd, tenants' namespaces, and a
-//! folder and a small disk for each host's daemons. [`Shared`](crate::shared::Shared) is what others know of it.
+//! folder and a small disk for each host's daemons. [`Shared`] is what others know of it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
