@@ -74,7 +74,7 @@ impl Ipam {
     /// Reserves addresses.
     ///
     /// # Errors
-    /// Those of the plugin; code 7 if its result has no address.
+    /// The errors of the plugin; code 7 if its result has no address.
     pub(crate) fn add(&self) -> Result<Attachment, Failure> {
         let value = self.call("ADD", None)?;
         let result = Attachment::parse(&value).map_err(|why| {
@@ -90,7 +90,7 @@ impl Ipam {
     /// Frees the addresses of the container of this call.
     ///
     /// # Errors
-    /// Those of the plugin.
+    /// The errors of the plugin.
     pub(crate) fn del(&self) -> Result<(), Failure> {
         self.call("DEL", None).map(drop)
     }
@@ -98,7 +98,7 @@ impl Ipam {
     /// Frees the addresses of another container.
     ///
     /// # Errors
-    /// Those of the plugin.
+    /// The errors of the plugin.
     pub(crate) fn del_of(&self, endpoint: &Endpoint) -> Result<(), Failure> {
         self.call("DEL", Some(endpoint)).map(drop)
     }
@@ -106,7 +106,7 @@ impl Ipam {
     /// Checks that the addresses of the container of this call are reserved.
     ///
     /// # Errors
-    /// Those of the plugin.
+    /// The errors of the plugin.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.call("CHECK", None).map(drop)
     }
@@ -114,7 +114,7 @@ impl Ipam {
     /// Calls a verb that only the newest version has, if the plugin has that.
     ///
     /// # Errors
-    /// Those of the plugin.
+    /// The errors of the plugin.
     pub(crate) fn call_newest(&self, verb: &str) -> Result<(), Failure> {
         if self.version < Version::NEWEST {
             return Ok(());

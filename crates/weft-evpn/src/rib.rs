@@ -64,7 +64,7 @@ pub(crate) struct Rib {
     counts: BTreeMap<IpAddr, usize>,
     /// Imported routes of machines: network, machine, neighbour, key.
     by_machine: BTreeSet<(u32, MacAddr, IpAddr, RouteKey)>,
-    /// Those with an IP address: network, address, neighbour, key.
+    /// The routes with an IP address: network, address, neighbour, key.
     by_address: BTreeSet<(u32, IpAddr, IpAddr, RouteKey)>,
     vteps: BTreeMap<(u32, IpAddr), VtepRoutes>,
     pub(crate) changed: Changed,

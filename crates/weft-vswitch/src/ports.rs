@@ -68,7 +68,7 @@ impl Daemon {
     /// example in a namespace that is gone: such a port is left out until the next reload or start.
     ///
     /// # Errors
-    /// Those of [`Self::open_port`] for other ports.
+    /// The errors of [`Self::open_port`] for other ports.
     pub(crate) fn open_or_leave_out(
         &self,
         options: PortOptions,
