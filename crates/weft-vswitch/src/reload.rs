@@ -107,7 +107,9 @@ impl Daemon {
         let overridden = changes.count_overriding(file);
         let mut done =
             Reloaded { ports_changed: policies.len(), overridden, ..Reloaded::default() };
-        let exporter = FlowExporter::open(config.flow_log.as_ref(), config.host.mtu)?;
+        let flow_log = (config.flow_log != self.config.flow_log)
+            .then(|| FlowExporter::open(config.flow_log.as_ref(), config.host.mtu))
+            .transpose()?;
         let staged = state::stage(&config.host.state_file(), &changes)?;
         (done.ports_added, done.ports_removed) = self.replace_ports(config, &changes)?;
         // From here on only a thread that has stopped is an error, which ends the daemon.
@@ -122,7 +124,7 @@ impl Daemon {
         for network in networks {
             self.set_network(network)?;
         }
-        if config.flow_log != self.config.flow_log {
+        if let Some(exporter) = flow_log {
             self.set_flow_log(config.flow_log.clone(), exporter)?;
         }
         done.networks_removed = self.remove_networks(config)?;
