@@ -103,7 +103,7 @@ impl Soak {
             let limit = START_LIMIT * settings.slack;
             bail!("not healthy {limit:?} after the start: {}", ailments.join("; "));
         };
-        soak.allowances.extend(costs::of_start(soak.journal.now()));
+        soak.allowances.extend(costs::of_start(soak.journal.now(), settings.slack));
         soak.printer.ready(after);
         Ok(soak)
     }
