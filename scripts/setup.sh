@@ -136,7 +136,7 @@ want_tenants() {
 
 # The store of fleets' configurations, and of route controllers' leases.
 want_etcd() {
-    find_absent etcd:etcd-server
+    find_absent etcd:etcd-server etcdctl:etcd-client
     want_absent "tests with etcd"
 }
 

@@ -3,11 +3,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use weft_etcd::{Client, EtcdSettings};
 use weft_testkit::etcd::{Etcd, etcd_is_missing};
-use weft_testkit::pause;
+use weft_testkit::{Validity, pause};
 use weft_trial::{Trial, TrialConfig};
 use weft_vswitch::Status;
 use weft_vswitch::config::{Encryption, Tap};
@@ -111,6 +112,17 @@ impl Fleet {
         });
     }
 
+    /// Waits until a host has its part on its disk.
+    #[track_caller]
+    fn wait_until_kept(&mut self, host: usize) {
+        let cache = self.trial.config(host).host.state_file().with_extension("fleet.json");
+        let until = Instant::now() + LIMIT;
+        while !std::fs::read_to_string(&cache).is_ok_and(|text| text.contains("machines")) {
+            assert!(Instant::now() < until, "{} is not written", cache.display());
+            pause();
+        }
+    }
+
     /// Pings from a tenant to itself on another host.
     fn pings(&self, tenant: &str, from: usize, to: usize) -> bool {
         self.pings_address(tenant, from, Trial::address(to))
@@ -166,13 +178,7 @@ fn a_host_without_etcd_goes_on_and_follows_again() {
     fleet.put(&[0, 1, 2]);
     (0..3).for_each(|host| fleet.wait_for_peers(host, 2, 2));
     assert!(fleet.pings("red", 0, 1));
-    // The part of a host is on its disk before long.
-    let cache = fleet.trial.config(1).host.state_file().with_extension("fleet.json");
-    let until = Instant::now() + LIMIT;
-    while !std::fs::read_to_string(&cache).is_ok_and(|text| text.contains("machines")) {
-        assert!(Instant::now() < until, "{} is not written", cache.display());
-        pause();
-    }
+    fleet.wait_until_kept(1);
     fleet.etcd.kill(0);
     for host in 0..3 {
         fleet.wait(host, "etcd is lost", |status| {
@@ -339,4 +345,91 @@ fn only_hosts_whose_keys_are_in_etcd_are_accepted() {
     }
     let encryption = fleet.status(0).encryption;
     assert!(encryption.authenticates && encryption.connections.0 > 0, "{encryption:?}");
+}
+
+/// Runs etcdctl on etcd's host, with the certificate of the test's own client.
+fn etcdctl(fleet: &Fleet, words: &[&str]) {
+    let node = fleet.trial.lab.fabric().node("h0").unwrap().namespace.clone();
+    let client = fleet.etcd.client();
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &node, "etcdctl"]).env("ETCDCTL_API", "3");
+    command.arg("--endpoints").arg(&fleet.etcd.endpoints()[0]);
+    command.arg("--cacert").arg(&fleet.etcd.authority.certificate);
+    command.arg("--cert").arg(&client.certificate).arg("--key").arg(&client.key).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+}
+
+#[test]
+fn a_host_with_a_role_of_its_own_registers_and_follows_and_writes_nothing_else() {
+    if !weft_testkit::can_run("fleet, roles", "etcdctl", &["version"], "etcd-client") {
+        return;
+    }
+    let Some(mut fleet) = Fleet::start("roles", 2) else { return };
+    // The commands of docs/fleet.md.
+    for host in ["host-0", "host-1"] {
+        etcdctl(&fleet, &["role", "add", host]);
+        let grant = ["role", "grant-permission", host];
+        let granted =
+            |rights: &str, key: &str| etcdctl(&fleet, &[&grant[..], &[rights, key]].concat());
+        etcdctl(&fleet, &[&grant[..], &["read", "/weft/v1/", "--prefix"]].concat());
+        granted("readwrite", &format!("/weft/v1/hosts/{host}"));
+        granted("readwrite", &format!("/weft/v1/alive/{host}"));
+        etcdctl(&fleet, &["user", "add", host, "--no-password"]);
+        etcdctl(&fleet, &["user", "grant-role", host, host]);
+    }
+    for operator in ["root", "client"] {
+        etcdctl(&fleet, &["user", "add", operator, "--no-password"]);
+        etcdctl(&fleet, &["user", "grant-role", operator, "root"]);
+    }
+    etcdctl(&fleet, &["auth", "enable"]);
+    let mut settings = vec![];
+    for host in 0..2 {
+        fleet.trial.stop(host);
+        let issued = fleet.etcd.authority.issue(&host_name(host), &[], Validity::Current);
+        let mut own = fleet.settings.clone();
+        let tls = own.tls.as_mut().unwrap();
+        (tls.certificate, tls.key) = (Some(issued.certificate), Some(issued.key));
+        fleet.trial.config(host).fleet.as_mut().unwrap().etcd = own.clone();
+        settings.push(own);
+        fleet.trial.start(host).unwrap();
+    }
+    fleet.put(&[0, 1]);
+    (0..2).for_each(|host| fleet.wait_for_peers(host, 2, 1));
+    for host in 0..2 {
+        let status = fleet.fleet(host);
+        assert!(status.registered && status.faults.is_empty(), "{status:?}");
+    }
+    assert!(fleet.pings("red", 0, 1));
+
+    // With a host's certificate, nothing of the others and no tenant's port can be written.
+    let as_host = |key: &Key| {
+        let put = || Client::new(&settings[1]).unwrap().put(&key.path(PREFIX), b"{}");
+        fleet.trial.lab.enter("h0", put).unwrap().unwrap_err().to_string()
+    };
+    let others = [
+        Key::Host(host_name(0)),
+        Key::Alive(host_name(0)),
+        port(0, "red"),
+        port(1, "red"),
+        Key::Network(100),
+    ];
+    for key in others {
+        let error = as_host(&key);
+        assert!(error.contains("PermissionDenied") && error.contains("a role"), "{key}: {error}");
+    }
+    // A host without a role says so, and goes on with what it has.
+    fleet.wait_until_kept(1);
+    etcdctl(&fleet, &["user", "revoke-role", "host-1", "host-1"]);
+    fleet.trial.stop(1);
+    fleet.trial.start(1).unwrap();
+    fleet.wait(1, "it is refused", |status| {
+        let fleet = status.fleet.as_ref().unwrap();
+        let error = fleet.error.as_deref().unwrap_or_default();
+        !fleet.registered && error.contains("PermissionDenied") && error.contains("a role")
+    });
+    fleet.wait_for_peers(1, 2, 1);
+    assert!(fleet.pings("red", 0, 1));
+    etcdctl(&fleet, &["user", "grant-role", "host-1", "host-1"]);
+    fleet.wait(1, "it is registered", |status| status.fleet.as_ref().unwrap().registered);
 }
