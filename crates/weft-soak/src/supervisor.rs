@@ -245,7 +245,8 @@ fn follow(
     });
 }
 
-fn signal(pid: u32, signal: Signal) {
+/// Sends a signal to a process, if it has not ended.
+pub(crate) fn signal(pid: u32, signal: Signal) {
     // The process may have ended by itself.
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let _ = pid.map(|pid| kill_process(pid, signal));

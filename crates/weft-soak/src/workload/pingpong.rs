@@ -7,15 +7,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::Workloads;
 use crate::HOSTS;
 use crate::account::Account;
 use crate::daemons::{DEVICE, device_socket};
 use crate::journal::Journal;
 use crate::shared::Shared;
+use crate::supervisor::signal;
 
 /// The time limit of a program, seconds.
 const LIMIT: u32 = 90;
+/// The time in which a program ends after the one at its other end.
+const FOLLOWS: Duration = Duration::from_secs(2);
+/// The interval between two looks at programs that run.
+const POLL: Duration = Duration::from_millis(20);
 /// The first TCP port by which the programs find each other.
 const PORT: u64 = 18_000;
 
@@ -38,7 +45,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        self.end();
         let _ = self.0.wait();
     }
 }
@@ -49,6 +56,13 @@ impl Running {
         let spawned = weft_lab::enter(namespace, || command.spawn());
         let spawned = spawned.map_err(|error| error.to_string())?;
         spawned.map(Self).map_err(|error| format!("cannot start {command:?}: {error}"))
+    }
+
+    /// Has `timeout` end the program, and then end itself. Killed at once, it would leave the program running.
+    fn end(&mut self) {
+        if self.has_ended() == Ok(None) {
+            signal(self.0.id(), Signal::TERM);
+        }
     }
 
     fn has_ended(&mut self) -> Result<Option<bool>, String> {
@@ -65,8 +79,13 @@ impl Running {
         text
     }
 
-    /// Returns the last line of a program that has failed.
+    /// Returns the last line of a program that has failed, or whose other end has: it is ended if it does not end by itself.
     fn reason(&mut self) -> String {
+        let began = Instant::now();
+        while began.elapsed() < FOLLOWS && self.has_ended() == Ok(None) {
+            thread::sleep(POLL);
+        }
+        self.end();
         let printed = self.printed();
         printed.trim().lines().last().unwrap_or("it printed nothing").to_owned()
     }
@@ -83,13 +102,11 @@ fn pingpong(shared: &Shared, (from, to): (usize, usize), port: &str) -> Result<(
     while client_ended.is_none() || server_ended.is_none() {
         client_ended = client_ended.or(client.has_ended()?);
         server_ended = server_ended.or(server.has_ended()?);
-        if client_ended == Some(false) {
-            return Err(format!("client: {}", client.reason()));
+        // The one that ended first is often not the one that knows why.
+        if client_ended == Some(false) || server_ended == Some(false) {
+            return Err(format!("client: {}; server: {}", client.reason(), server.reason()));
         }
-        if server_ended == Some(false) {
-            return Err(format!("server: {}", server.reason()));
-        }
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(POLL);
     }
     let printed = client.printed();
     if printed.contains("usec/iter") && !printed.contains("invalid data") {
