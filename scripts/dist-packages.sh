@@ -68,7 +68,7 @@ needed_glibc() {
 # Prints what package $1 depends on, for dpkg: the C library where it has programs or libraries.
 depends_of() {
     local binaries depends
-    mapfile -t binaries < <(find "$tree/$1/usr/bin" "$tree/$1/usr/lib" -type f 2>/dev/null | grep -vE '\.(service|pc)$')
+    mapfile -t binaries < <(find "$tree/$1/usr/bin" "$tree/$1/usr/lib" -type f 2>/dev/null | grep -vE '\.(service|socket|pc)$')
     depends=$(needs_of "$1" deb)
     [ "${#binaries[@]}" = 0 ] || depends+="${depends:+, }libc6 (>= $(needed_glibc "${binaries[@]}")), libgcc-s1"
     echo "$depends"

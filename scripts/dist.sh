@@ -65,7 +65,7 @@ lay_out() {
     "$prefix/bin/weft" completions bash >"$completions/bash-completion/completions/weft"
     "$prefix/bin/weft" completions zsh >"$completions/zsh/vendor-completions/_weft"
     "$prefix/bin/weft" completions fish >"$completions/fish/vendor_completions.d/weft.fish"
-    for unit in dist/*.service; do
+    for unit in dist/*.{service,socket}; do
         mkdir -p "$prefix/lib/systemd/system"
         sed "s,/usr/local/bin/weft,$2/bin/weft,; s,^\(# The .*\) Put it in /etc/systemd/system\, the,\1 The," "$unit" \
             >"$prefix/lib/systemd/system/$(basename "$unit")"

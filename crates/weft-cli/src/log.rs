@@ -9,6 +9,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
+use crate::otlp::{EventLayer, OtlpOptions, Telemetry};
+
 /// The variable with the form of the log, if `--log` is not given.
 const FORMAT: &str = "WEFT_LOG_FORMAT";
 /// The beginning of the names of fields in the journal, before `_` and the name in capitals.
@@ -26,24 +28,44 @@ pub(crate) enum Format {
     Journald,
 }
 
-/// The command-line option of a daemon's log.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
+/// The command-line options of a daemon's log, and of its export.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LogOptions {
     /// The form of the log [default: that of WEFT_LOG_FORMAT, else text]
     #[arg(long = "log", value_enum, value_name = "FORMAT")]
     format: Option<Format>,
+    #[command(flatten)]
+    otlp: OtlpOptions,
 }
 
 impl LogOptions {
     /// Starts the log at the level of WEFT_LOG; the default is `info`. Without a journal, a log for it is text on standard
-    /// error, because a daemon must not fail for want of a log.
+    /// error, because a daemon must not fail for want of a log. Returns the export of the daemon `service`, which has the
+    /// log's events.
+    ///
+    /// # Errors
+    /// Returns an error if WEFT_LOG_FORMAT names no form, or if the collector's address cannot be one.
+    ///
+    /// # Panics
+    /// Panics if the log was started before.
+    pub(crate) fn start(&self, service: &'static str) -> Result<Telemetry> {
+        let telemetry = Telemetry::new(&self.otlp, service)?;
+        self.start_with(telemetry.layer())?;
+        Ok(telemetry)
+    }
+
+    /// Starts the log of a program that is no daemon: its events are not exported.
     ///
     /// # Errors
     /// Returns an error if WEFT_LOG_FORMAT names no form.
     ///
     /// # Panics
     /// Panics if the log was started before.
-    pub(crate) fn start(self) -> Result<()> {
+    pub(crate) fn start_alone(&self) -> Result<()> {
+        self.start_with(None)
+    }
+
+    fn start_with(&self, events: Option<EventLayer>) -> Result<()> {
         let format = self.format.map_or_else(from_environment, Ok)?;
         let (layer, fault) = match format {
             Format::Text => (text(), None),
@@ -57,7 +79,8 @@ impl LogOptions {
         };
         let filter = EnvFilter::builder().with_env_var("WEFT_LOG");
         let filter = filter.with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-        tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+        let events = events.with_filter(LevelFilter::INFO);
+        tracing_subscriber::registry().with(layer.with_filter(filter)).with(events).init();
         if let Some(error) = fault {
             tracing::warn!(%error, "no journal: the log is on standard error");
         }

@@ -15,6 +15,7 @@ mod log;
 mod messages;
 mod monitor;
 mod openmetrics;
+mod otlp;
 mod overrides;
 #[cfg(test)]
 mod pages;

@@ -1,5 +1,6 @@
 //! Families of counters and gauges by labels, for daemons' metrics.
 
+use prometheus_client::encoding::prometheus_protobuf::{self, prometheus_data_model::MetricFamily};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,4 +30,9 @@ pub(crate) fn text(registry: &Registry) -> String {
     let mut text = String::new();
     encode(&mut text, registry).expect("writing to a string cannot fail");
     text
+}
+
+/// Returns all registered families as messages.
+pub(crate) fn messages(registry: &Registry) -> Vec<MetricFamily> {
+    prometheus_protobuf::encode(registry).expect("every value has a place in a message")
 }

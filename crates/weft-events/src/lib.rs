@@ -1,7 +1,7 @@
 //! The events of Weft's daemons in their logs, for programs that read them: one table ([`EVENTS`]) of names, fields, levels
 //! and pages of the runbook, from which `docs/reference/events.md` is generated.
 //!
-//! Daemons call it: the overlay, the route controller, servers with TLS. It never knows where a log goes; `weft-cli` starts
+//! Daemons call it: the overlay, the route controller, the device's, the monitor, servers with TLS. It never knows where a log goes; `weft-cli` starts
 //! the log as text, as JSON or in the journal. An event is a structure of the table, and its fields are the table's. Things that
 //! come in bursts, such as drops, are one event with a count for each interval, never one for each packet.
 //!
@@ -15,9 +15,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod rate;
 mod table;
 mod value;
 
+pub use rate::per_second;
 pub use table::*;
 
 /// A row of the table of events.

@@ -231,6 +231,218 @@ events! {
         /// Number of ports that dropped some
         ports: u64,
     }
+
+    /// A session with a BGP neighbour is established: routes are exchanged.
+    BgpSessionUp = INFO "bgp-session-up", "a BGP session is established", page "bgp-session-down";
+    {
+        /// The neighbour's address
+        neighbour: IpAddr,
+        /// Its AS number
+        asn: u64,
+    }
+
+    /// A session with a BGP neighbour has ended, or cannot be established; again for each other reason.
+    BgpSessionDown = WARN "bgp-session-down", "a BGP session is down", page "bgp-session-down";
+    {
+        /// The neighbour's address
+        neighbour: IpAddr,
+        /// Its AS number
+        asn: u64,
+        /// The reason: a message of either end, or of TCP
+        reason: String,
+    }
+
+    /// Updates of a BGP neighbour were refused for a fault; their routes count as withdrawn.
+    RoutesRefused = WARN "routes-refused", "updates of a BGP neighbour were refused", page "bgp-session-down";
+    {
+        /// The neighbour's address
+        neighbour: IpAddr,
+        /// Its AS number
+        asn: u64,
+        /// The fault of the last one
+        cause: String,
+        /// Number of updates in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+    }
+
+    /// A device daemon has found the devices of its predecessor.
+    DevicesRestored = INFO "devices-restored", "the devices of the last daemon are back", page "device-not-kept";
+    {
+        /// Number of devices
+        devices: u64,
+        /// The file that keeps them
+        file: String,
+    }
+
+    /// A device daemon did not make changes of its devices, because the file that keeps them could not be written.
+    DevicesNotKept = WARN "devices-not-kept", "changes of devices cannot be kept", page "device-not-kept";
+    {
+        /// `file`: it cannot be written. `disk`: the disk does not answer
+        cause: &'static str,
+        /// Number of changes in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The user of the last one
+        user: u64,
+    }
+
+    /// A device daemon refused programs: connections to it, or processes that wanted to attach to a device.
+    ClientsRefused = WARN "clients-refused", "programs were refused", page "device-refuses";
+    {
+        /// `connections`, `protocol`, `no-such-device`, `permission`, `processes`, `busy`, `no-room`
+        cause: &'static str,
+        /// Number in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The device of the last one; empty if it named none
+        device: String,
+        /// The last process
+        process: u64,
+        /// Its user
+        user: u64,
+    }
+
+    /// Limits of devices, or quotas of users, refused objects or memory.
+    LimitsReached = WARN "limits-reached", "limits of devices or quotas of users were reached", page "device-refuses";
+    {
+        /// The limit, such as `queue-pairs` or `memory`, or the quota, such as `queue-pairs-per-user`
+        cause: &'static str,
+        /// Number of refusals in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The device of the last one; empty if devices themselves were refused
+        device: String,
+        /// The last process
+        process: u64,
+        /// Its user
+        user: u64,
+    }
+
+    /// A device daemon ended processes: they broke its protocol, or their memory or device is gone.
+    ProcessesEnded = WARN "processes-ended", "the daemon ended processes", page "device-ends-processes";
+    {
+        /// The reason
+        cause: &'static str,
+        /// Number in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The device of the last one
+        device: String,
+        /// The last process
+        process: u64,
+        /// Its user
+        user: u64,
+    }
+
+    /// Processes that had queue pairs ended, or were killed, without destroying them.
+    ProcessesLost = INFO "processes-lost", "processes ended with queue pairs", page "device-ends-processes";
+    {
+        /// `queue-pairs`
+        cause: &'static str,
+        /// Number in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The device of the last one
+        device: String,
+        /// The last process
+        process: u64,
+        /// Its user
+        user: u64,
+    }
+
+    /// Queue pairs of a device daemon failed: a peer was given up, or one of both ends broke the rules.
+    QueuePairsFailed = WARN "queue-pairs-failed", "queue pairs failed", page "queue-pairs-fail";
+    {
+        /// The status of the request that failed, such as `retry-exceeded`, or the peer's fault, such as `invalid-request`
+        cause: &'static str,
+        /// Number in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// The device of the last one
+        device: String,
+        /// The process of the last one
+        process: u64,
+        /// Its user
+        user: u64,
+    }
+
+    /// A monitor's agent does not answer.
+    AgentLost = WARN "agent-lost", "an agent does not answer", page "host-silent";
+    {
+        /// The host, as the monitor's configuration names it
+        host: String,
+        /// The reason
+        reason: String,
+    }
+
+    /// A monitor's agent that was lost answers again.
+    AgentFound = INFO "agent-found", "an agent answers again", page "host-silent";
+    {
+        /// The host, as the monitor's configuration names it
+        host: String,
+    }
+
+    /// The folders of this host's programs cannot be read.
+    ProgramsUnread = WARN "programs-unread", "the programs of this host cannot be read", page "host-silent";
+    {
+        /// The reason
+        reason: String,
+    }
+
+    /// The folders of this host's programs can be read again.
+    ProgramsRead = INFO "programs-read", "the programs of this host can be read again", page "host-silent";
+    {
+        /// The time for which they could not be read, seconds
+        seconds: f64,
+    }
+
+    /// An OpenTelemetry collector does not take metrics or events; they are sent again.
+    ExportFailed = WARN "export-failed", "the collector takes nothing", page "collector-lost";
+    {
+        /// The collector's URL
+        collector: String,
+        /// The reason of the last failure
+        reason: String,
+        /// Number of failures in the interval
+        count: u64,
+        /// The interval, seconds
+        seconds: f64,
+        /// Number per second
+        per_second: f64,
+        /// Number of events that were dropped since the start, because there was no room
+        dropped: u64,
+    }
+
+    /// A collector that took nothing takes metrics and events again.
+    ExportResumed = INFO "export-resumed", "the collector takes metrics and events again", page "collector-lost";
+    {
+        /// The collector's URL
+        collector: String,
+        /// Number of events that were dropped since the start, because there was no room
+        dropped: u64,
+    }
 }
 
 #[cfg(test)]

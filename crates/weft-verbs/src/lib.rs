@@ -60,7 +60,8 @@ pub use attach::{
     Amounts, CallError, DeviceCounters, DeviceLimits, DeviceState, Names, Totals, default_socket,
 };
 pub use daemon::{
-    Daemon, DaemonSettings, OnProcessEnded, QuotaSettings, ServeError, StateError, Stopper,
+    CountedEvent, Daemon, DaemonEvent, DaemonSettings, EventKind, OnEvent, QuotaSettings,
+    ServeError, StateError, Stopper, Subject,
 };
 /// For this crate's own benches, which are crates of their own; it may change in any version.
 #[doc(hidden)]

@@ -138,7 +138,8 @@ pub(crate) type Client = u64;
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
-    path: PathBuf,
+    /// The path of the socket, unless a service manager keeps it.
+    own_path: Option<PathBuf>,
     clients: BTreeMap<Client, Connection>,
     next: Client,
 }
@@ -162,7 +163,18 @@ impl Control {
             _ => {}
         }
         let listener = listen(path).map_err(refused)?;
-        Ok(Self { listener, path: path.to_owned(), clients: BTreeMap::new(), next: 0 })
+        let own_path = Some(path.to_owned());
+        Ok(Self { listener, own_path, clients: BTreeMap::new(), next: 0 })
+    }
+
+    /// Uses a socket that a service manager listens with at `path`, and which it keeps.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn on(listener: UnixListener, path: &Path) -> Result<Self, OpenError> {
+        let refused = |cause| OpenError::Control { socket: path.display().to_string(), cause };
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { listener, own_path: None, clients: BTreeMap::new(), next: 0 })
     }
 
     /// Returns the descriptors to wait on.
@@ -260,7 +272,7 @@ fn line_of(answer: &Answer) -> Vec<u8> {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        self.own_path.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 
@@ -350,6 +362,23 @@ mod tests {
         assert!(matches!(control.poll_requests()[..], [(_, Ok(Request::Status))]));
         let (own, other) = (Uid::from_raw(7), Uid::from_raw(8));
         assert_eq!([own, Uid::ROOT, other].map(|user| is_allowed(user, own)), [true, true, false]);
+    }
+
+    /// The manager would serve the next daemon with it.
+    #[test]
+    fn a_given_socket_is_served_and_outlives_the_daemon() {
+        let path = std::env::temp_dir().join(format!("weft-given-{}.sock", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let given = UnixListener::bind(&path).unwrap();
+        // A client that comes before the daemon.
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"do\":\"status\"}\n").unwrap();
+        let mut control = Control::on(given.try_clone().unwrap(), &path).unwrap();
+        assert!(matches!(control.poll_requests()[..], [(_, Ok(Request::Status))]));
+        assert!(control.poll_requests().is_empty(), "it waits for no other client");
+        drop(control);
+        assert!(path.exists());
+        fs::remove_file(path).unwrap();
     }
 
     /// Checks the attack of another user of this host after the socket's mode was opened by mistake.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::net::UnixListener;
 
 use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
@@ -68,11 +69,21 @@ impl Daemon {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        Self::open_on(config, None)
+    }
+
+    /// Does the same with the control socket that a service manager listens with, if there is one.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_on(config: Config, control: Option<UnixListener>) -> Result<Self, OpenError> {
         config.check()?;
         let file = config;
         let changes = state::read(&file.host.state_file())?.without_known(&file);
         let config = changes.apply(&file)?;
-        let control = Control::open(&config.host.control)?;
+        let path = &config.host.control;
+        let control =
+            control.map_or_else(|| Control::open(path), |given| Control::on(given, path))?;
         let mut daemon = Self {
             pool: WorkerPool::start(workers(&config)?)?,
             ports: BTreeMap::new(),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use weft_events::{
     FramesDenied, FramesDropped, KeysRefused, PacketsRefused, PathsDown, PathsUp, PeerFound,
-    PeerLost,
+    PeerLost, per_second,
 };
 use weft_ports::PortCounters;
 use weft_units::{Duration, Instant};
@@ -276,7 +276,7 @@ const INTENDED: [DropCause; 3] = [DropCause::Denied, DropCause::RateLimited, Dro
 impl Dropped {
     fn emit(&self, port: String, seconds: f64) {
         let &Self { cause, count, ports, .. } = self;
-        let per_second = rate(count, seconds);
+        let per_second = per_second(count, seconds);
         if INTENDED.iter().any(|it| it.name() == cause) {
             FramesDenied { cause, count, seconds, per_second, port, ports }.emit();
         } else {
@@ -287,7 +287,7 @@ impl Dropped {
 
 /// Logs refused key exchanges or packets. Other counters of encryption are no refusals.
 fn emit_refused(cause: &'static str, count: u64, seconds: f64) {
-    let per_second = rate(count, seconds);
+    let per_second = per_second(count, seconds);
     match cause {
         _ if count == 0 => {}
         "refused_exchanges" | "refused_clear" => {
@@ -298,11 +298,6 @@ fn emit_refused(cause: &'static str, count: u64, seconds: f64) {
         }
         _ => {}
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate has no nine digits")]
-fn rate(count: u64, seconds: f64) -> f64 {
-    (count as f64 / seconds * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
@@ -368,6 +363,6 @@ mod tests {
 
     #[test]
     fn rates_have_one_decimal() {
-        assert_eq!((rate(1_005, 10.0), rate(1, 10.02)), (100.5, 0.1));
+        assert_eq!((per_second(1_005, 10.0), per_second(1, 10.02)), (100.5, 0.1));
     }
 }

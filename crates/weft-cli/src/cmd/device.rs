@@ -14,6 +14,7 @@ use weft_verbs::{
     describe_transport,
 };
 
+mod events;
 pub(crate) mod metrics;
 mod serve;
 mod show;

@@ -12,6 +12,7 @@ use weft_units::Duration;
 use crate::http::{AccessOptions, ClientOptions, Credentials};
 use crate::log::LogOptions;
 use crate::monitor::{MAX_PINGS, Plan, Sources, run as watch};
+use crate::supervision::Supervision;
 use weft_report::terminal::Output;
 
 /// Collect the state of running programs, for Prometheus and as a page
@@ -129,10 +130,12 @@ impl From<AgentsOptions> for ClientOptions {
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let (plan, log) = plan(arguments.verb)?;
-    log.start()?;
+    let supervision = Supervision::start()?;
+    let service = if plan.keep.is_some() { "weft-monitor" } else { "weft-monitor-agent" };
+    let telemetry = log.start(service)?;
     let scheme = plan.access.scheme();
     let what = if plan.keep.is_some() { "page at" } else { "answering at" };
-    watch(plan, |at| {
+    watch(plan, supervision, telemetry, |at| {
         let status = format!("{what} {scheme}://{at}");
         output.value(&json!({ "listening": at.to_string() }), || status.clone())?;
         Ok(status)

@@ -125,19 +125,15 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
     Ok(runtime.context("cannot start the HTTP client")?.block_on(future))
 }
 
-/// Serves on a thread of its own until the program ends; returns the address.
+/// Serves on a thread of its own until the program ends; returns the address. Calls of `listener` do not wait.
 ///
 /// # Errors
-/// Returns an error that names the service `what` if it cannot listen at the address.
+/// Returns an error if the system has no thread.
 pub(crate) fn serve_beside(
-    at: SocketAddr,
-    what: &str,
+    listener: std::net::TcpListener,
     access: Access,
     handler: Handler,
 ) -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(at)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .with_context(|| format!("cannot serve {what} at {at}"))?;
     let at = listener.local_addr().context("a listener has an address")?;
     let serve = move || {
         block_on(async {

@@ -13,19 +13,19 @@ use weft_units::Histogram;
 
 use super::pings::Received;
 use super::watch::Report;
-use crate::openmetrics::{self, Labels};
+use crate::openmetrics::Labels;
 use crate::stat::{ChannelView, NetworkView, NodeView};
 
-/// Returns all reports as one text.
-pub(crate) fn text<'a>(
+/// Returns all reports as families of metrics.
+pub(crate) fn registry<'a>(
     reports: impl Iterator<Item = &'a Report>,
     silent: &[String],
     pings: Option<&Received>,
-) -> String {
+) -> Registry {
     let mut registry = Registry::default();
     let (reports, silent, pings) = (reports.cloned().collect(), silent.to_vec(), pings.cloned());
     registry.register_collector(Box::new(Reports { reports, silent, pings }));
-    openmetrics::text(&registry)
+    registry
 }
 
 #[derive(Debug)]

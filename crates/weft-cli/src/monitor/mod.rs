@@ -8,6 +8,7 @@
 //! | all hosts together: pairs, rates, history | `collect.rs`, `pairs.rs`, `picture.rs` |
 //! | counters of ports that show congestion | `ports.rs` |
 //! | the matrix of `weft ping` | `pings.rs` |
+//! | events of the log: agents lost and found | `presence.rs` |
 //! | OpenMetrics for Prometheus | `metrics.rs` |
 //! | the page | `page/` |
 //! | orders to nodes, here or on other hosts | `orders.rs` |
@@ -19,6 +20,7 @@ mod pairs;
 mod picture;
 mod pings;
 mod ports;
+mod presence;
 mod service;
 pub(crate) mod watch;
 

@@ -3,21 +3,25 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hyper::StatusCode;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use super::collect::State;
 use super::metrics;
 use super::orders::{Order, carry_out};
 use super::pings::{self, PingReport, Received};
+use super::presence::{HERE, Presence};
 use super::watch::{Report, Watcher, now};
 use crate::http::{
     Access, CSS, Credentials, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server,
     block_on, serve,
 };
+use crate::openmetrics;
+use crate::otlp::{CountedSince, Telemetry};
 use crate::supervision::Supervision;
 
 /// The sources of reports.
@@ -49,10 +53,8 @@ struct Service {
     plan: Plan,
     watcher: Mutex<Watcher>,
     state: Mutex<State>,
+    presence: Mutex<Presence>,
 }
-
-/// The name of this host in the collector's state.
-const HERE: &str = "this host";
 
 /// The time for which metrics have a matrix of pings, ms. The page shows it with its time until the next one arrives.
 const PINGS_RETENTION: u64 = 600_000;
@@ -72,8 +74,13 @@ const PAGE: [(&str, &str, &str); 4] = [
 ///
 /// # Errors
 /// Returns an error if it cannot listen there, or this host's programs cannot be scanned.
-pub(crate) fn run(plan: Plan, listening: impl FnOnce(SocketAddr) -> Result<String>) -> Result<()> {
-    let supervision = Arc::new(Supervision::start()?);
+pub(crate) fn run(
+    plan: Plan,
+    supervision: Supervision,
+    telemetry: Telemetry,
+    listening: impl FnOnce(SocketAddr) -> Result<String>,
+) -> Result<()> {
+    let supervision = Arc::new(supervision);
     let hosts = match &plan.sources {
         Sources::Here(_) => vec![HERE.to_owned()],
         Sources::Agents(hosts) => hosts.clone(),
@@ -86,29 +93,34 @@ pub(crate) fn run(plan: Plan, listening: impl FnOnce(SocketAddr) -> Result<Strin
     let service = Arc::new(Service {
         watcher: Mutex::new(Watcher::new(folder)),
         state: Mutex::new(State::new(&hosts, keep)),
+        presence: Mutex::default(),
         plan,
     });
     if matches!(service.plan.sources, Sources::Here(_)) {
         lock(&service.watcher).scan()?;
     }
     block_on(async {
-        let listen = service.plan.listen;
-        let bound = TcpListener::bind(listen).await;
-        let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
+        let listener = supervision.listen(service.plan.listen, "HTTP")?;
+        supervision.check_sockets()?;
+        let listener = TcpListener::from_std(listener)?;
         let status = listening(listener.local_addr().context("a listener has an address")?)?;
         let answering = Arc::clone(&service);
         let handler: Handler = Arc::new(move |request| answering.answer(request));
         let handler = supervision.health().before(handler, || Ok("ok".into()));
         tokio::spawn(serve(listener, service.plan.access.clone(), handler));
-        exit_when_interrupted(Arc::clone(&supervision))?;
+        let measured = Arc::clone(&service);
+        telemetry.begin(CountedSince::Unknown, Box::new(move || Some(measured.registry())))?;
+        exit_when_interrupted(Arc::clone(&supervision), telemetry)?;
         service.run_periodically(|| supervision.on_turn(|| status.clone())).await
     })?
 }
 
 /// Ends the program when it is interrupted: it keeps nothing that would have to be saved.
-fn exit_when_interrupted(supervision: Arc<Supervision>) -> Result<()> {
+fn exit_when_interrupted(supervision: Arc<Supervision>, telemetry: Telemetry) -> Result<()> {
     let exit = move || {
         supervision.on_stop();
+        telemetry.take_last(None);
+        telemetry.stop();
         std::process::exit(0);
     };
     ctrlc::set_handler(exit).context("cannot listen for an interrupt")
@@ -138,6 +150,7 @@ impl Service {
             Sources::Here(_) => self.scan_here(),
             Sources::Agents(hosts) => self.ask(hosts).await,
         }
+        lock(&self.presence).on_state(&lock(&self.state), Instant::now());
         if self.plan.keep.is_some() {
             lock(&self.state).record_history();
         }
@@ -196,7 +209,7 @@ impl Service {
         let page = PAGE.iter().filter(|_| has_page).find(|(path, ..)| *path == request.path);
         match (page, request.path.as_str()) {
             (Some((_, kind, body)), _) => Reply::new(kind, *body),
-            (None, "/metrics") => Reply::new(OPENMETRICS, self.metrics()),
+            (None, "/metrics") => Reply::new(OPENMETRICS, openmetrics::text(&self.registry())),
             (None, "/v1/report") => Reply::json(&lock(&self.watcher).report(after(&request.query))),
             (None, "/v1/picture") if has_page => Reply::json(&lock(&self.state).picture(now())),
             _ => Reply::refuse(
@@ -210,7 +223,7 @@ impl Service {
         }
     }
 
-    fn metrics(&self) -> String {
+    fn registry(&self) -> Registry {
         let state = lock(&self.state);
         let silent: Vec<String> = state
             .hosts
@@ -219,7 +232,7 @@ impl Service {
             .map(|(host, _)| host.clone())
             .collect();
         let recent = |received: &&Received| now().saturating_sub(received.at) < PINGS_RETENTION;
-        metrics::text(state.living(), &silent, state.pings.as_ref().filter(recent))
+        metrics::registry(state.living(), &silent, state.pings.as_ref().filter(recent))
     }
 
     /// Takes a matrix of pings, if the client may give orders.

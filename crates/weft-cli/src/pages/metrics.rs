@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weft_transport::Stats;
 
 use super::{assert_page, cell, read, samples, table};
-use crate::{cmd, monitor};
+use crate::{cmd, monitor, openmetrics};
 
 const BEGINNING: &str = "\
 # Metrics
@@ -43,7 +43,11 @@ fn sources() -> [Source; 4] {
             title: "Programs: `weft monitor`",
             about: "`weft monitor agent` serves those of its host, by default at port 7475, `weft monitor serve` those of all \
                     hosts at port 7480.",
-            text: monitor::metrics::text([samples::report()].iter(), &[], Some(&samples::pings())),
+            text: openmetrics::text(&monitor::metrics::registry(
+                [samples::report()].iter(),
+                &[],
+                Some(&samples::pings()),
+            )),
             file: "crates/weft-cli/src/monitor/metrics.rs",
         },
         Source {

@@ -207,12 +207,9 @@ fn a_process_that_the_daemon_ends_is_an_entry_of_its_json_log() {
     let entry: serde_json::Value =
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no JSON"));
     let fields = &entry["fields"];
-    assert_eq!(
-        (&fields["message"], &fields["device"]),
-        (&"a process was ended".into(), &"a".into())
-    );
+    assert_eq!((&fields["event"], &fields["device"]), (&"processes-ended".into(), &"a".into()));
     assert_eq!(fields["process"], process, "{line}");
-    assert!(fields["reason"].is_string(), "{line}");
+    assert_eq!(fields["cause"], "its device was deleted", "{line}");
 }
 
 #[test]

@@ -19,8 +19,11 @@ use weft_vswitch::config::{Config, Encryption};
 use weft_vswitch::control::{Answer, Request, send_request};
 use weft_wire::{U24, VxlanHeader, VxlanNext};
 
+mod device;
 mod journal;
 mod log;
+mod monitor;
+mod neighbour;
 
 use log::{LIMIT, Log};
 
@@ -36,6 +39,9 @@ fn every_event_of_the_table_is_logged_by_a_daemon_with_its_fields() {
         scope.spawn(|| Overlay::start(&log, &folder).run());
         scope.spawn(|| fleet(&log, &folder));
         scope.spawn(|| certificate(&log, &folder));
+        scope.spawn(|| neighbour::session(&log, &folder));
+        scope.spawn(|| device::daemon(&log, &folder));
+        scope.spawn(|| monitor::agents(&log, &folder));
     });
     log.assert_complete();
 }
@@ -55,7 +61,7 @@ impl Folder {
     }
 
     /// Writes a file that only its owner may read.
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -8,6 +8,7 @@ mod hang;
 mod health;
 mod manager;
 mod notify;
+mod sockets;
 mod unit;
 
 use std::fs;
@@ -75,6 +76,10 @@ fn exposure(unit: &Unit, name: &str) -> String {
     let program = assert_cmd::cargo::cargo_bin!("weft").to_str().unwrap().to_owned();
     let text = unit.text.replace("/usr/local/bin/weft", &program);
     let lines = text.lines().filter(|line| !line.starts_with("Documentation="));
+    // Its socket, which systemd verifies with it, must name a service that exists.
+    let socket = format!("{}.socket", unit.name);
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist").join(&socket);
+    let _ = fs::copy(from, folder.join(&socket));
     let file = folder.join(format!("{}.service", unit.name));
     fs::write(&file, lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
     let analyze = |words: &[&str]| {

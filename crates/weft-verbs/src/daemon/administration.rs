@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_units::ByteCount;
 
 use super::devices::{Change, sum};
+use super::quotas::Kind;
 use super::tenant::Tenant;
-use super::{ClientId, Daemon};
+use super::{ClientId, Daemon, EventKind};
 use crate::attach::{
     Amounts, DeviceCounters, DeviceLimits, DeviceState, MAX_MESSAGE, Names, Refusal, Totals, encode,
 };
@@ -107,26 +108,41 @@ impl Daemon {
 
     pub(super) fn create(
         &mut self,
-        user: u32,
+        id: ClientId,
         names: Names,
         owner: Option<u32>,
         limits: DeviceLimits,
     ) -> Result<(), Refusal> {
-        let change = self.devices.check_creation(user, names, owner, limits, &self.quotas)?;
-        self.apply(change)
+        let user = self.clients[&id].user;
+        let change = self.devices.check_creation(user, names, owner, limits, &self.quotas);
+        if change.as_ref().is_err_and(|refusal| refusal.errno == libc::EDQUOT) {
+            self.count_event(EventKind::LimitReached, Kind::Devices.key(), id, "");
+        }
+        self.apply(id, change?)
+    }
+
+    /// Makes a client's change of the devices, in the file that keeps them first.
+    fn apply(&mut self, id: ClientId, change: Change) -> Result<(), Refusal> {
+        let made = self.keep_and_apply(change);
+        made.map_err(|(cause, reason)| {
+            self.count_event(EventKind::ChangeNotKept, cause, id, "");
+            Refusal::new(libc::EIO, reason)
+        })
     }
 
     /// Makes a change of the devices, in the file that keeps them first.
-    fn apply(&mut self, change: Change) -> Result<(), Refusal> {
-        let refused = |reason: String| Err(Refusal::new(libc::EIO, reason));
+    ///
+    /// # Errors
+    /// Returns the cause for which it cannot be kept, and the reason in words.
+    fn keep_and_apply(&mut self, change: Change) -> Result<(), (&'static str, String)> {
         let Some(kept) = self.kept.clone() else {
             self.devices.apply(&change);
             return Ok(());
         };
         if self.disk.keeps_a_thread() {
-            return refused(
-                "the disk does not answer, so no change can be kept: try again when it does".into(),
-            );
+            let reason =
+                "the disk does not answer, so no change can be kept: try again when it does";
+            return Err(("disk", reason.into()));
         }
         let (change, decided) = (Arc::new(change), Arc::new(AtomicBool::new(false)));
         let (of_thread, decided_there) = (change.clone(), decided.clone());
@@ -140,13 +156,14 @@ impl Daemon {
         match written {
             Some(Err(error)) => {
                 let reason = error.reason();
-                refused(format!("the change is not made, because it cannot be kept: {reason}"))
+                let reason = format!("the change is not made, because it cannot be kept: {reason}");
+                Err(("file", reason))
             }
             // The thread that was given up takes the change back, or does not write it.
-            None if !decided.swap(true, Ordering::AcqRel) => refused(
-                "the change is not made, because the disk does not answer: try again when it does"
-                    .into(),
-            ),
+            None if !decided.swap(true, Ordering::AcqRel) => {
+                let reason = "the change is not made, because the disk does not answer: try again when it does";
+                Err(("disk", reason.into()))
+            }
             Some(Ok(())) | None => {
                 self.devices.apply(&change);
                 Ok(())
@@ -157,10 +174,10 @@ impl Daemon {
     pub(super) fn delete(
         &mut self,
         id: ClientId,
-        user: u32,
         names: Names,
         force: bool,
     ) -> Result<(), Refusal> {
+        let user = self.clients[&id].user;
         names.iter().try_for_each(|name| self.check_deletion(user, &name, force))?;
         let used = names.iter().filter_map(|name| Some(self.devices.used(&name)?.clients.clone()));
         let clients: Vec<ClientId> = used.flatten().collect();
@@ -170,7 +187,7 @@ impl Daemon {
                 "this connection is attached to the device: delete the device over another one";
             return Err(Refusal::new(libc::EBUSY, reason));
         }
-        self.apply(Change::Delete { names })?;
+        self.apply(id, Change::Delete { names })?;
         for other in clients {
             self.end_client(other, Some("its device was deleted"));
         }

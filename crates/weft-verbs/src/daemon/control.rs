@@ -8,10 +8,11 @@ use weft_rnic::{Context, Handle};
 use weft_units::ByteCount;
 
 use super::devices::change;
+use super::events::cause_of;
 use super::quotas::Kind;
 use super::receive::Memory;
 use super::tenant::{Contents, Tenant};
-use super::{ClientId, Daemon};
+use super::{ClientId, Daemon, EventKind};
 use crate::attach::{
     Answer, Description, DeviceState, PROTOCOL, Refusal, Request, Row, Signal, encode,
 };
@@ -78,7 +79,7 @@ impl Daemon {
         let without_signal = |answer| Ok((answer, None));
         match request {
             Request::Create { name, owner, limits } => {
-                self.create(user, (&name).into(), owner, limits.into())?;
+                self.create(id, (&name).into(), owner, limits.into())?;
                 without_signal(Answer::Done)
             }
             Request::List { after } => {
@@ -89,15 +90,15 @@ impl Daemon {
                 without_signal(Answer::Device(self.show(user, &name)?.into()))
             }
             Request::Delete { name, force } => {
-                self.delete(id, user, (&name).into(), force)?;
+                self.delete(id, (&name).into(), force)?;
                 without_signal(Answer::Done)
             }
             Request::CreateAll { names, owner, limits } => {
-                self.create(user, names, owner, limits)?;
+                self.create(id, names, owner, limits)?;
                 without_signal(Answer::Done)
             }
             Request::DeleteAll { names, force } => {
-                self.delete(id, user, names, force)?;
+                self.delete(id, names, force)?;
                 without_signal(Answer::Done)
             }
             Request::States { after, used } => {
@@ -110,14 +111,12 @@ impl Daemon {
                 let addresses = self.addresses.iter().map(Row::from).collect();
                 without_signal(Answer::Description(Description { limits, addresses }))
             }
-            Request::Attach { protocol, .. } if protocol != PROTOCOL => Err(Refusal::new(
-                libc::EPROTO,
-                "the program's libibverbs.so.1 is of another version of Weft than the daemon: install both from one version, \
-                 then restart the daemon",
-            )),
-            Request::Attach { name, .. } => {
-                let signal = self.attach(id, user, name, memory)?;
-                Ok((Answer::Attached, Some(signal)))
+            Request::Attach { protocol, name, .. } => {
+                let attached = self.attach(id, user, (protocol, name.clone()), memory);
+                if let Err(refusal) = &attached {
+                    self.count_event(EventKind::ClientRefused, cause_of(refusal), id, &name);
+                }
+                attached.map(|signal| (Answer::Attached, Some(signal)))
             }
             Request::Command(command) => without_signal(Answer::Reply(self.command(id, &command)?)),
             Request::Pages(_) => {
@@ -130,9 +129,14 @@ impl Daemon {
         &mut self,
         id: ClientId,
         user: u32,
-        name: String,
+        (protocol, name): (u16, String),
         memory: Memory,
     ) -> Result<Signal, Refusal> {
+        if protocol != PROTOCOL {
+            let reason = "the program's libibverbs.so.1 is of another version of Weft than the daemon: install both from one \
+                          version, then restart the daemon";
+            return Err(Refusal::new(libc::EPROTO, reason));
+        }
         if self.stalls.exclude(self.host.now(), user) {
             let reason = format!("memory of processes of user {user} stalls the device");
             return Err(Refusal::new(libc::EBUSY, reason));
@@ -175,7 +179,8 @@ impl Daemon {
         let (device, owner, user) = (tenant.device.clone(), tenant.owner(), client.user);
         let context = self.context_of(id, command).map_err(errno)?;
         let region = self.region_of(command);
-        if let Err(refusal) = self.check_limits(&device, user, command, region) {
+        if let Err((cause, refusal)) = self.check_limits(&device, user, command, region) {
+            self.count_event(EventKind::LimitReached, cause, id, &device);
             if let Some(tenant) = self.clients.get_mut(&id).and_then(|it| it.tenant.as_mut()) {
                 tenant.counters.commands_refused += 1;
             }
@@ -195,31 +200,37 @@ impl Daemon {
     }
 
     /// Checks that a command exceeds no limit of the device and no quota of the user.
+    ///
+    /// # Errors
+    /// Returns the name of the limit or the quota, and the refusal.
     fn check_limits(
         &self,
         device: &str,
         user: u32,
         command: &Command,
         region: Option<(Context, u64)>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), (&'static str, Refusal)> {
+        let state = || self.state_of(device, user).map_err(|refusal| ("no-such-device", refusal));
+        let check = |kind: Kind, has| {
+            self.quotas.check(user, kind, has).map_err(|refusal| (kind.key(), refusal))
+        };
         if let Some((kind, true)) = change(command) {
-            let DeviceState { mut used, limits, .. } = self.state_of(device, user)?;
+            let DeviceState { mut used, limits, .. } = state()?;
             let mut limits = limits.objects;
             if kind.of(&mut used) >= kind.of(&mut limits) {
-                return Err(errno(Errno(libc::ENOMEM)));
+                return Err((kind.name(), errno(Errno(libc::ENOMEM))));
             }
-            let has = kind.of(&mut self.used_by(user)).map_or(0, |count| *count);
-            self.quotas.check(user, kind, has)?;
+            check(kind, kind.of(&mut self.used_by(user)).map_or(0, |count| *count))?;
         }
         if matches!(command, Command::OpenContext) {
-            self.quotas.check(user, Kind::Contexts, self.contexts_of(user))?;
+            check(Kind::Contexts, self.contexts_of(user))?;
         }
         let registers = match *command {
             Command::Register(_, region) => region.length,
             Command::Reregister { place: Some((_, length)), .. } => length,
             _ => return Ok(()),
         };
-        let DeviceState { memory, limits, .. } = self.state_of(device, user)?;
+        let DeviceState { memory, limits, .. } = state()?;
         let (before, limit) = (region.map_or(0, |(_, length)| length), limits.memory);
         // Whatever the limit, the sum is a number of 64 bits.
         let limit = limit.unwrap_or(u64::MAX);
@@ -230,7 +241,7 @@ impl Daemon {
             (ByteCount(memory - before), ByteCount(registers), ByteCount(limit));
         let reason =
             format!("{device} has {has} registered and may have {limit}: {more} more do not fit");
-        Err(Refusal::new(libc::ENOMEM, reason))
+        Err(("memory", Refusal::new(libc::ENOMEM, reason)))
     }
 
     /// Returns the context and the length of the region that a command changes or removes.

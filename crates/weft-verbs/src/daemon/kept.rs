@@ -177,6 +177,11 @@ impl Kept {
         Ok((Self { path, written, disk, _lock: lock }, devices))
     }
 
+    /// Returns the file's path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Appends a change, and takes it back if `keep` returns `false` then.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! protocol is ended, and only that one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -24,6 +24,8 @@ use crate::errno::Errno;
 use crate::interfaces::Address;
 use active::Active;
 use devices::Devices;
+use events::EventCounts;
+pub use events::{CountedEvent, DaemonEvent, EventKind, OnEvent, Subject};
 use kept::Kept;
 pub use kept::StateError;
 pub use quotas::QuotaSettings;
@@ -36,6 +38,7 @@ mod active;
 mod administration;
 mod control;
 mod devices;
+mod events;
 mod kept;
 mod pace;
 #[cfg(any(test, fuzzing))]
@@ -70,12 +73,25 @@ struct Client {
     tenant: Option<Tenant>,
 }
 
+impl Client {
+    /// Returns the client as an event about a device names it.
+    fn subject(&self, device: &str) -> Subject {
+        Subject { device: device.into(), process: self.process, user: self.user }
+    }
+
+    /// Returns the client as an event about its own device names it.
+    fn subject_on_device(&self) -> Subject {
+        self.subject(self.tenant.as_ref().map_or("", |tenant| &tenant.device))
+    }
+}
+
 /// The daemon.
 #[derive(Debug)]
 pub struct Daemon {
     host: Host,
     addresses: Vec<Address>,
-    path: PathBuf,
+    /// The path of the socket, unless a service manager keeps it.
+    own_path: Option<PathBuf>,
     listener: Socket,
     poller: OwnedFd,
     /// Readable when a packet has arrived.
@@ -97,18 +113,13 @@ pub struct Daemon {
     contexts: BTreeMap<Context, ClientId>,
     /// The clients with undelivered completions or events.
     undelivered: BTreeSet<ClientId>,
-    /// Called for each process that the daemon ends.
-    on_process_ended: OnProcessEnded,
+    /// Counts of what the owner is to learn.
+    events: EventCounts,
+    /// Called for each event.
+    on_event: OnEvent,
     /// A buffer for messages, kept for its memory.
     message: Vec<u8>,
     record: Vec<u8>,
-}
-
-/// A function that is called with the device, the process and the reason when a daemon ends a process.
-pub type OnProcessEnded = fn(device: &str, process: u32, reason: &str);
-
-fn print_ended(device: &str, process: u32, reason: &str) {
-    eprintln!("weft: device {device}: process {process}: {reason}");
 }
 
 /// The reason that a daemon cannot start or goes down.
@@ -174,7 +185,30 @@ impl Daemon {
         Self::open_at(path, settings, device::addresses())
     }
 
+    /// Does the same with a socket that a service manager listens with at `path`, which it keeps when the daemon ends. Its
+    /// mode is the manager's.
+    ///
+    /// # Errors
+    /// The kernel has no sockets, or the devices cannot be read.
+    pub fn open_on(
+        listener: OwnedFd,
+        path: &Path,
+        settings: DaemonSettings,
+    ) -> Result<Self, ServeError> {
+        Self::assemble(Some(listener.into()), path, settings, device::addresses())
+    }
+
     fn open_at(
+        path: &Path,
+        settings: DaemonSettings,
+        addresses: Vec<Address>,
+    ) -> Result<Self, ServeError> {
+        Self::assemble(None, path, settings, addresses)
+    }
+
+    /// Opens a daemon at a socket that its owner has, or else at its own.
+    fn assemble(
+        given: Option<Socket>,
         path: &Path,
         settings: DaemonSettings,
         addresses: Vec<Address>,
@@ -192,17 +226,21 @@ impl Daemon {
         let host = Host::open(&addresses, daemon_limits(), turn::budget(), false, &settings)
             .map_err(refused)?;
         let quotas = Quotas::new(&quotas, host.device.limits(), Some(getuid().as_raw()));
-        let listener = listen(path)?;
+        let own_path = given.is_none().then(|| path.to_owned());
+        let listener = given.map_or_else(|| listen(path), Ok)?;
         let kept = state.map(Kept::open).transpose();
         // No daemon listens there any more.
-        let kept = kept.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+        let kept =
+            kept.inspect_err(|_| own_path.iter().for_each(|path| drop(fs::remove_file(path))))?;
         let (kept, devices) =
             kept.map_or_else(Default::default, |(kept, devices)| (Some(Arc::new(kept)), devices));
         let arrivals = host.arrivals().map_err(kernel)?;
         let daemon = Self {
+            events: EventCounts::new(host.now()),
+            on_event: events::print,
+            own_path,
             host,
             addresses,
-            path: path.into(),
             listener,
             poller: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel)?,
             arrivals,
@@ -218,7 +256,6 @@ impl Daemon {
             max_clients: max_clients(),
             contexts: BTreeMap::new(),
             undelivered: BTreeSet::new(),
-            on_process_ended: print_ended,
             message: Vec::new(),
             record: Vec::new(),
         };
@@ -233,9 +270,25 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Calls this function for each process that the daemon ends. Without it a line for each is printed on standard error.
-    pub fn on_process_ended(&mut self, function: OnProcessEnded) {
-        self.on_process_ended = function;
+    /// Calls this function for each event of the daemon. Without it counted ones are printed on standard error.
+    pub fn on_event(&mut self, function: OnEvent) {
+        self.on_event = function;
+    }
+
+    /// Reports events.
+    fn report(&self, events: &[DaemonEvent]) {
+        // Under a fuzzer, clients end by the thousand.
+        if !cfg!(fuzzing) {
+            events.iter().for_each(self.on_event);
+        }
+    }
+
+    /// Counts something that a client did or that was done to it.
+    fn count_event(&mut self, kind: EventKind, cause: &'static str, id: ClientId, device: &str) {
+        if let Some(client) = self.clients.get(&id) {
+            let subject = client.subject(device);
+            self.events.add(kind, cause, subject);
+        }
     }
 
     /// Returns a handle that stops the daemon.
@@ -263,15 +316,15 @@ impl Daemon {
         }
     }
 
-    /// Ends a client, with everything that it made: its regions, queues and rings. If the daemon ends it, standard
-    /// error gets the `reason`.
-    fn end_client(&mut self, id: ClientId, reason: Option<&str>) {
+    /// Ends a client, with everything that it made: its regions, queues and rings. If the daemon ends it, the `reason` is
+    /// counted.
+    fn end_client(&mut self, id: ClientId, reason: Option<&'static str>) {
         self.remove_client(id, reason);
         self.host.transmit(self.host.now());
     }
 
     /// Removes a client in the same way, but sends nothing: its peers are notified by the next packets that leave.
-    fn remove_client(&mut self, id: ClientId, reason: Option<&str>) {
+    fn remove_client(&mut self, id: ClientId, reason: Option<&'static str>) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.undelivered.remove(&id);
         self.active.remove(id);
@@ -284,9 +337,13 @@ impl Daemon {
                 used.counters.add(&tenant.counters);
                 used.counters.processes_ended += u64::from(reason.is_some());
             }
-            // Under a fuzzer, clients end by the thousand.
-            if let Some(reason) = reason.filter(|_| !cfg!(fuzzing)) {
-                (self.on_process_ended)(&tenant.device, client.process, reason);
+            let subject = client.subject_on_device();
+            match reason {
+                Some(reason) => self.events.add(EventKind::ProcessEnded, reason, subject),
+                None if tenant.used().queue_pairs > 0 => {
+                    self.events.add(EventKind::ProcessLost, "queue-pairs", subject);
+                }
+                None => {}
             }
             let now = self.host.now();
             for &context in tenant.contexts.keys() {
@@ -322,14 +379,14 @@ fn listen(path: &Path) -> Result<Socket, ServeError> {
         })?;
     // Root's daemon can reach every process, so it checks the device's owner for each request.
     let mode = if getuid().is_root() { 0o666 } else { 0o600 };
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(socket)
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
         // Another daemon's socket stays: that daemon would have had to remove this one's first.
-        let _ = std::fs::remove_file(&self.path);
+        self.own_path.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 

@@ -48,8 +48,14 @@ impl Kind {
         }
     }
 
-    const fn key(self) -> &'static str {
+    /// Returns the key of the quota.
+    pub(super) const fn key(self) -> &'static str {
         QuotaSettings::KEYS[self as usize]
+    }
+
+    /// Returns the name of a device's limit.
+    pub(super) fn name(self) -> &'static str {
+        self.key().trim_end_matches("-per-user")
     }
 
     /// Returns the number of these objects in `amounts`.

@@ -8,7 +8,9 @@ use weft_udp::SocketSet as _;
 use weft_units::{Duration, Instant};
 
 use super::quotas::ROOT;
-use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel, refused};
+use super::{
+    Client, ClientId, Daemon, DaemonEvent, EventKind, LINGER, ServeError, Subject, kernel, refused,
+};
 use crate::attach::{Answer, Page, Refusal, Socket, encode};
 use crate::engine::{blocking, random, timespec};
 
@@ -49,6 +51,7 @@ impl Daemon {
     fn serve(mut self, mut on_alive: impl FnMut()) -> Result<(), ServeError> {
         let (mut turns, mut last_work, mut is_idle) = (0_u32, Instant::EPOCH, false);
         let mut next_alive = Instant::EPOCH;
+        self.report_restored();
         loop {
             // A packet for an address that was not used yet may have ended the sleep.
             let worked = self.turn(is_idle);
@@ -57,6 +60,8 @@ impl Daemon {
             if now >= next_alive {
                 next_alive = now + ALIVE_INTERVAL;
                 on_alive();
+                let events = self.events.take(now);
+                self.report(&events);
             }
             turns = turns.wrapping_add(1);
             if worked {
@@ -73,11 +78,22 @@ impl Daemon {
                 break;
             }
         }
+        let events = self.events.take_all(self.host.now());
+        self.report(&events);
         // Clients see their sockets close now; their memory stays until nothing uses it.
         let clients = core::mem::take(&mut self.clients);
         self.host.end(LINGER);
         let _ = blocking::run(move || drop(clients));
         Ok(())
+    }
+
+    /// Reports the devices of the last daemon.
+    fn report_restored(&self) {
+        let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
+        if let Some(kept) = self.kept.as_ref().filter(|_| devices > 0) {
+            let file = kept.path().to_owned();
+            self.report(&[DaemonEvent::DevicesRestored { devices, file }]);
+        }
     }
 
     /// Sleeps until a packet, a client's event, a timeout or `latest`.
@@ -179,6 +195,8 @@ impl Daemon {
         self.next_client += 1;
         let socket = Arc::new(socket);
         if let Err(refusal) = self.check_room_for(user) {
+            let subject = Subject { device: String::new(), process, user };
+            self.events.add(EventKind::ClientRefused, "connections", subject);
             encode::<Result<Answer, Refusal>>(&Err(refusal), &mut self.message);
             // A new connection has room for a message.
             let _ = socket.send(&self.message, &[], true);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weft_rnic::{CompletionQueue, Context, Device, Event, Owner, Status, WorkKind};
 
 use super::devices::sum;
+use super::events::failure_of;
 use crate::attach::{
     Amounts, Consumer, Corrupt, DeviceCounters, Notice, Page, Posted, Probe, Producer, Signal,
     encode,
@@ -137,7 +138,7 @@ impl Tenant {
     }
 
     /// Delivers what fits in the ring: completions first, as events follow from them. Returns `true` if it delivered
-    /// anything.
+    /// anything, and appends the cause of each failed request to `failures`, but for those that were flushed.
     ///
     /// # Errors
     /// The ring's indices are invalid.
@@ -145,6 +146,7 @@ impl Tenant {
         &mut self,
         device: &mut Device,
         record: &mut Vec<u8>,
+        failures: &mut Vec<&'static str>,
     ) -> Result<bool, Corrupt> {
         let (mut delivered, mut urgent) = (false, false);
         while let Some(&cq) = self.ready.first() {
@@ -158,6 +160,7 @@ impl Tenant {
                     let receives = [WorkKind::Receive, WorkKind::ReceiveWriteWithImmediate];
                     if !is_success {
                         self.counters.requests_failed += 1;
+                        failures.extend(failure_of(completion.status));
                     } else if receives.contains(&completion.kind) {
                         self.counters.messages_received += 1;
                         self.counters.bytes_received += u64::from(completion.length);

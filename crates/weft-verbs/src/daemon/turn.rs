@@ -5,8 +5,9 @@ use weft_rnic::{Event, Handle, Owner};
 use weft_udp::Budget;
 use weft_units::Instant;
 
+use super::events::failure_by;
 use super::tenant::Tenant;
-use super::{Client, ClientId, Daemon};
+use super::{Client, ClientId, Daemon, EventKind};
 use crate::attach::{Corrupt, Page, Work, decode};
 use crate::engine::Fault;
 use crate::engine::blocking::{self, Stall};
@@ -231,8 +232,13 @@ impl Daemon {
         while let Some(event) = self.host.next_event() {
             let context = about(event).and_then(|handle| self.host.device.context_of(handle));
             let id = context.and_then(|context| self.contexts.get(&context)).copied();
-            if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
+            if let Some(client) = id.and_then(|id| self.clients.get_mut(&id))
+                && let Some(tenant) = &mut client.tenant
+            {
                 let queued = tenant.on_event(event);
+                if let Some(cause) = failure_by(event) {
+                    self.events.add(EventKind::QueuePairFailed, cause, client.subject_on_device());
+                }
                 self.undelivered.extend(id);
                 if let (Err(Corrupt), Some(id)) = (queued, id) {
                     self.end_client(id, Some("it does not read its events"));
@@ -256,18 +262,22 @@ impl Daemon {
     fn deliver(&mut self) -> bool {
         let mut delivered = false;
         for id in core::mem::take(&mut self.undelivered) {
-            let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
-            else {
-                continue;
-            };
-            match tenant.deliver(&mut self.host.device, &mut self.record) {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            let Some(tenant) = &mut client.tenant else { continue };
+            let mut failures = Vec::new();
+            let sent = tenant.deliver(&mut self.host.device, &mut self.record, &mut failures);
+            let has_more = tenant.has_undelivered();
+            for cause in failures {
+                self.events.add(EventKind::QueuePairFailed, cause, client.subject_on_device());
+            }
+            match sent {
                 Ok(any) => delivered |= any,
                 Err(Corrupt) => {
                     self.end_client(id, Some("its ring is corrupt"));
                     continue;
                 }
             }
-            if tenant.has_undelivered() {
+            if has_more {
                 self.undelivered.insert(id);
             }
         }

@@ -10,12 +10,13 @@ use std::sync::mpsc::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use weft_evpn::{Action, RouteTarget, Speaker, State};
+use weft_evpn::{Action, RouteTarget, Speaker};
 use weft_udp::Clock;
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::MacAddr;
 
 use super::EvpnSettings;
+use super::log::SessionLog;
 use super::report::Shared;
 use crate::config::Host;
 
@@ -52,8 +53,7 @@ pub(super) struct Driver {
     connections: BTreeMap<IpAddr, Connection>,
     commands: Receiver<Command>,
     shared: Arc<Shared>,
-    /// The states of neighbours when they were last logged.
-    logged: BTreeMap<IpAddr, (bool, Option<String>)>,
+    log: SessionLog,
     buffer: Vec<u8>,
 }
 
@@ -67,10 +67,10 @@ impl Driver {
     ) -> Self {
         let mut speaker = Speaker::new(settings.speaker(host), seed);
         speaker.set_neighbours(Clock.now(), &settings.neighbours());
-        let (connections, logged) = (BTreeMap::new(), BTreeMap::new());
+        let (connections, log) = (BTreeMap::new(), SessionLog::new(Clock.now()));
         let buffer = vec![0; MAX_READ];
         let local = host.address;
-        Self { speaker, settings, local, connections, commands, shared, logged, buffer }
+        Self { speaker, settings, local, connections, commands, shared, log, buffer }
     }
 
     /// Speaks to the neighbours until it is stopped.
@@ -162,22 +162,10 @@ impl Driver {
         }
     }
 
-    /// Reports what has changed to the daemon, and logs the sessions' beginnings and ends.
+    /// Reports what has changed to the daemon, and has their beginnings, ends and faults logged.
     fn publish(&mut self) {
         let neighbours: Vec<_> = self.speaker.neighbours().collect();
-        for view in &neighbours {
-            let is_up = view.state == State::Established;
-            let now = (is_up, view.error.clone());
-            let (address, asn) = (view.address, view.asn);
-            if self.logged.insert(address, now.clone()) == Some(now) {
-                continue;
-            }
-            match &view.error {
-                Some(error) => tracing::warn!(%address, asn, is_up, error, "BGP neighbour"),
-                None if is_up => tracing::info!(%address, asn, "BGP session established"),
-                None => {}
-            }
-        }
+        self.log.on_views(&neighbours, Clock.now());
         let duplicates: Vec<_> = self.speaker.duplicates().collect();
         let changes = std::iter::from_fn(|| self.speaker.poll_change());
         self.shared.publish(changes, neighbours, duplicates);
@@ -186,7 +174,8 @@ impl Driver {
     /// Waits until something can be done, and reads what has arrived.
     fn wait_and_receive(&mut self) -> io::Result<()> {
         let now = Clock.now();
-        let span = self.speaker.poll_timeout().map(|due| timespec(due, now));
+        let dues = [self.speaker.poll_timeout(), self.log.next_due()];
+        let span = dues.into_iter().flatten().min().map(|due| timespec(due, now));
         let mut wanted = vec![(self.shared.waker(), PollFlags::IN)];
         for (&to, connection) in &self.connections {
             let has_output = !connection.is_open || !self.speaker.output(to).is_empty();

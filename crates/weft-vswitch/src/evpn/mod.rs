@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | the table `[evpn]` of a host's file | `settings.rs` |
 //! | the thread with the TCP connections, which drives the engine ([`weft_evpn`]) | `driver.rs` |
+//! | the events of its sessions in the daemon's log | `log.rs` |
 //! | that thread's owner, and its reports to the daemon | `handle.rs`, `report.rs` |
 //! | the daemon's side: entries of tables, hosts that receive floods, machines that return | `apply.rs` |
 //!
@@ -13,6 +14,7 @@
 mod apply;
 mod driver;
 mod handle;
+mod log;
 mod report;
 mod settings;
 mod status;

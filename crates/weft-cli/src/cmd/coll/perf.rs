@@ -181,7 +181,7 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
 
 /// Runs this process as one rank.
 fn run_rank(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
-    LogOptions::default().start()?;
+    LogOptions::default().start_alone()?;
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
     if arguments.ports.is_some() {
         ports::check_device()?;

@@ -8,6 +8,11 @@ use crate::openmetrics::{self, counters, gauges};
 
 /// Returns the sums, and the samples of these devices, as one text.
 pub(crate) fn text(totals: &Totals, devices: &[DeviceState]) -> String {
+    openmetrics::text(&registry(totals, devices))
+}
+
+/// Returns the sums, and the samples of these devices, as families of metrics.
+pub(crate) fn registry(totals: &Totals, devices: &[DeviceState]) -> Registry {
     let mut registry = Registry::with_prefix("weft_device");
     let all = gauges(&mut registry, "devices", "Devices of the daemon");
     let used = gauges(&mut registry, "used_devices", "Devices that a process is attached to");
@@ -30,7 +35,7 @@ pub(crate) fn text(totals: &Totals, devices: &[DeviceState]) -> String {
         events.get_or_create(&vec![("event", event.to_owned())]).inc_by(count);
     }
     of_devices(devices, &mut registry);
-    openmetrics::text(&registry)
+    registry
 }
 
 fn of_devices(devices: &[DeviceState], registry: &mut Registry) {

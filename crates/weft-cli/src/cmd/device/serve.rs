@@ -1,7 +1,7 @@
 //! `weft device serve`: runs the device's daemon.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use anyhow::{Context, Result};
 use hyper::StatusCode;
 use serde_json::json;
 use weft_report::terminal::Output;
-use weft_verbs::{Admin, Daemon, DaemonSettings, default_socket};
+use weft_verbs::{Admin, CallError, Daemon, DaemonSettings, DeviceState, Totals, default_socket};
 
-use super::metrics;
+use super::{events, metrics};
 use crate::http::{self, Access, AccessOptions, Handler, OPENMETRICS, Reply};
 use crate::log::LogOptions;
+use crate::otlp::CountedSince;
 use crate::supervision::{Health, Supervision};
 
 /// The machine's daemon, and the file that keeps its devices: the socket's folder is empty after a reboot.
@@ -52,29 +53,43 @@ pub(super) struct Serve {
 }
 
 pub(super) fn run(arguments: Serve, socket: Option<PathBuf>, output: Output) -> Result<()> {
-    arguments.log.start()?;
+    let supervision = Arc::new(Supervision::start()?);
+    let telemetry = Arc::new(arguments.log.start("weft-device")?);
     let socket = socket.unwrap_or_else(default_socket);
     let mut settings = arguments.config.as_deref().map_or(Ok(DaemonSettings::default()), read)?;
     settings.state.get_or_insert_with(|| state_of(&socket));
     let metrics =
         arguments.metrics.map(|at| arguments.access.at(at, None).map(|access| (at, access)));
     let metrics = metrics.transpose()?;
-    let supervision = Arc::new(Supervision::start()?);
-    let mut daemon = Daemon::open(&socket, settings)?;
-    daemon.on_process_ended(|device, process, reason| {
-        tracing::warn!(device, process, reason, "a process was ended");
-    });
-    if let Some((at, access)) = metrics {
-        let (socket, max) = (socket.clone(), arguments.metrics_devices);
-        serve_metrics(at, access, socket, max, supervision.health())?;
+    let listener =
+        metrics.as_ref().map(|(at, _)| supervision.listen(*at, "metrics")).transpose()?;
+    let passed = supervision.take_device(&socket);
+    supervision.check_sockets()?;
+    let mut daemon = match passed {
+        Some(listener) => Daemon::open_on(listener, &socket, settings)?,
+        None => Daemon::open(&socket, settings)?,
+    };
+    daemon.on_event(events::emit);
+    let max = arguments.metrics_devices;
+    if let Some((listener, (_, access))) = listener.zip(metrics) {
+        serve_metrics(listener, access, (socket.clone(), max), supervision.health())?;
     }
-    let stopper = daemon.stopper();
-    ctrlc::set_handler(move || stopper.stop()).context("cannot watch for interruption")?;
+    let asked = socket.clone();
+    let ask = move || ask(&asked, max).ok().map(|(totals, used)| metrics::registry(&totals, &used));
+    telemetry.begin(CountedSince::Start, Box::new(ask))?;
+    let (stopper, exported) = (daemon.stopper(), Arc::clone(&telemetry));
+    let stop = move || {
+        // Nobody answers after the daemon's end.
+        exported.take_last(None);
+        stopper.stop();
+    };
+    ctrlc::set_handler(stop).context("cannot watch for interruption")?;
     let status = format!("serving at {}", socket.display());
     output.value(&json!({ "serving": socket }), || status.clone())?;
     let alive = Arc::clone(&supervision);
     let run = daemon.run(move || alive.on_turn(|| status.clone()));
     supervision.on_stop();
+    telemetry.stop();
     Ok(run?)
 }
 
@@ -97,25 +112,28 @@ fn read(file: &Path) -> Result<DaemonSettings> {
     Ok(settings)
 }
 
+/// Asks the daemon for its metrics.
+fn ask(socket: &Path, max: usize) -> Result<(Totals, Vec<DeviceState>), CallError> {
+    let mut admin = Admin::connect(Some(socket))?;
+    Ok((admin.totals()?, admin.list_used(max)?))
+}
+
 /// Answers Prometheus on a thread of its own, which queries the daemon over its socket.
 fn serve_metrics(
-    at: SocketAddr,
+    listener: TcpListener,
     access: Access,
-    socket: PathBuf,
-    max: usize,
+    (socket, max): (PathBuf, usize),
     health: Arc<Health>,
 ) -> Result<()> {
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
         }
-        let asked = Admin::connect(Some(&socket))
-            .and_then(|mut admin| Ok((admin.totals()?, admin.list_used(max)?)));
-        match asked {
+        match ask(&socket, max) {
             Ok((totals, devices)) => Reply::new(OPENMETRICS, metrics::text(&totals, &devices)),
             Err(_) => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
     let handler = health.before(handler, || Ok("ok".into()));
-    http::serve_beside(at, "metrics", access, handler).map(drop)
+    http::serve_beside(listener, access, handler).map(drop)
 }

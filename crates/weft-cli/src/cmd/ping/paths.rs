@@ -115,7 +115,7 @@ fn peers(hosts: &[IpAddr], from: IpAddr, count: usize) -> Result<Vec<IpAddr>> {
 }
 
 pub(super) fn run(arguments: Paths, output: Output) -> Result<ExitCode> {
-    LogOptions::default().start()?;
+    LogOptions::default().start_alone()?;
     let plan = arguments.plan()?;
     let (paths, peers, spacing) = (plan.paths(), plan.destinations.len(), plan.spacing());
     let mut prober = Prober::open(plan)?;

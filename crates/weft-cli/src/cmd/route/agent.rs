@@ -13,6 +13,7 @@ use weft_units::Duration;
 
 use crate::interrupt::until_interrupted;
 use crate::log::LogOptions;
+use crate::otlp::CountedSince;
 use crate::supervision::Supervision;
 use weft_report::terminal::Output;
 
@@ -65,8 +66,11 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
         (None, Some(address)) => vec![Watched { address, namespace: None }],
         (None, None) => bail!("which router? --address ADDRESS or --lab NAME"),
     };
-    arguments.log.start()?;
     let supervision = Supervision::start()?;
+    supervision.check_sockets()?;
+    let telemetry = arguments.log.start("weft-route-agent")?;
+    // It serves no metrics; its events are sent.
+    telemetry.begin(CountedSince::Start, Box::new(|| None))?;
     let count = routers.len();
     let mut agent = Sampler::open(AgentPlan {
         routers,
@@ -98,6 +102,7 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
         unsent = counters.unsent,
         "the agent ends"
     );
+    telemetry.stop();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,11 @@ const MAX_UNREADABLE: usize = 100;
 
 /// Returns the picture as one text.
 pub(crate) fn text(picture: &View) -> String {
+    openmetrics::text(&registry(picture))
+}
+
+/// Returns the picture as families of metrics.
+pub(crate) fn registry(picture: &View) -> Registry {
     let mut registry = Registry::with_prefix("weft_route");
     let steers = gauges(&mut registry, "steers", "1 if this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
@@ -72,7 +77,7 @@ pub(crate) fn text(picture: &View) -> String {
     ] {
         heard.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
     }
-    openmetrics::text(&registry)
+    registry
 }
 
 fn probes(picture: &View, registry: &mut Registry) {

@@ -1,6 +1,6 @@
 //! `weft route serve`: runs the controller, its page and its metrics.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ use crate::http::{
 };
 use crate::interrupt::until_interrupted;
 use crate::log::LogOptions;
+use crate::otlp::CountedSince;
 use crate::supervision::{Health, Supervision};
 use weft_report::terminal::Output;
 
@@ -85,11 +86,17 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let access = arguments.access.at(arguments.page, config.tls.as_ref())?;
     let access = access.with_max_body(orders::MAX_TABLE);
     let scheme = access.scheme();
-    arguments.log.start()?;
     let supervision = Supervision::start()?;
+    let telemetry = arguments.log.start("weft-route")?;
+    let listener = supervision.listen(arguments.page, "the page")?;
+    supervision.check_sockets()?;
     let mut daemon = Daemon::open(config, weft_trial::inventory)?;
     let (view, handle) = (daemon.view(), daemon.handle());
-    let page = serve_page(arguments.page, access, (view, handle), supervision.health())?;
+    let page = serve_page(listener, access, (view, handle), supervision.health())?;
+    let seen = daemon.view();
+    let registry =
+        move || Some(metrics::registry(&seen.lock().unwrap_or_else(PoisonError::into_inner)));
+    telemetry.begin(CountedSince::Start, Box::new(registry))?;
     daemon.join(&format!("{scheme}://{page}"))?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;
@@ -105,6 +112,8 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
         }
         stops
     });
+    telemetry.take_last(None);
+    telemetry.stop();
     run?;
     Ok(ExitCode::SUCCESS)
 }
@@ -123,7 +132,7 @@ fn describe(view: &View) -> String {
 
 /// Answers browsers and Prometheus on a thread of its own; returns the address.
 fn serve_page(
-    at: SocketAddr,
+    listener: TcpListener,
     access: Access,
     (picture, handle): (Arc<Mutex<View>>, Handle),
     health: Arc<Health>,
@@ -142,7 +151,7 @@ fn serve_page(
             _ => Reply::refuse(StatusCode::NOT_FOUND, "there are /, /metrics and /v1/picture"),
         }
     });
-    http::serve_beside(at, "the page", access, health.before(handler, ready))
+    http::serve_beside(listener, access, health.before(handler, ready))
 }
 
 /// Returns the role of a controller, or the reason for which it can neither steer nor take over.

@@ -11,6 +11,11 @@ use crate::openmetrics::{self, Counters, counters, gauges};
 
 /// Returns the status as one text.
 pub(crate) fn text(status: &Status) -> String {
+    openmetrics::text(&registry(status))
+}
+
+/// Returns the status as families of metrics.
+pub(crate) fn registry(status: &Status) -> Registry {
     let mut registry = Registry::with_prefix("weft_vpc");
     encryption(&status.encryption, &mut registry);
     threads(status, &mut registry);
@@ -29,7 +34,7 @@ pub(crate) fn text(status: &Status) -> String {
     status.fleet.iter().for_each(|it| fleet(it, &mut registry));
     status.flow_log.iter().for_each(|it| flow_log(it, &mut registry));
     status.evpn.iter().for_each(|it| evpn(it, &mut registry));
-    openmetrics::text(&registry)
+    registry
 }
 
 fn fleet(status: &FleetStatus, registry: &mut Registry) {

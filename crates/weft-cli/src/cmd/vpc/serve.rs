@@ -1,24 +1,29 @@
 //! `weft vpc serve`: runs the overlay's daemon.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hyper::StatusCode;
 use serde_json::json;
 use weft_vswitch::config::Config;
-use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::{Daemon, Notice};
+use weft_vswitch::control::{Answer, Request, send_within};
+use weft_vswitch::{Daemon, Notice, Status};
 
 use super::metrics;
 use crate::http::{self, Access, AccessOptions, Handler, OPENMETRICS, Reply};
 use crate::interrupt::until_interrupted;
 use crate::log::LogOptions;
+use crate::otlp::CountedSince;
 use crate::supervision::{Health, Supervision};
 use weft_report::terminal::Output;
+
+/// The time for the daemon's status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -43,18 +48,25 @@ pub(super) struct Serve {
 
 pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let config = Config::read(&arguments.config)?;
-    arguments.log.start()?;
+    let supervision = Supervision::start()?;
+    let telemetry = arguments.log.start("weft-vpc")?;
     let control = config.host.control.clone();
     let address = config.host.socket();
     let metrics = arguments
         .metrics
         .map(|at| arguments.access.at(at, config.host.tls.as_ref()).map(|access| (at, access)));
     let metrics = metrics.transpose()?;
-    let supervision = Supervision::start()?;
-    let mut daemon = Daemon::open(config)?;
-    if let Some((at, access)) = metrics {
-        serve_metrics(at, access, control.clone(), supervision.health())?;
+    let listener =
+        metrics.as_ref().map(|(at, _)| supervision.listen(*at, "metrics")).transpose()?;
+    let socket = supervision.take_control(&control);
+    supervision.check_sockets()?;
+    let mut daemon = Daemon::open_on(config, socket)?;
+    if let Some((listener, (_, access))) = listener.zip(metrics) {
+        serve_metrics(listener, access, control.clone(), supervision.health())?;
     }
+    let asked = control.clone();
+    let ask = move || ask_status(&asked).map(|status| metrics::registry(&status));
+    telemetry.begin(CountedSince::Start, Box::new(ask))?;
     let stop = until_interrupted()?;
     let status = format!("serving at {address}, asked at {}", control.display());
     output.value(&json!({ "serving": address, "control": control }), || status.clone())?;
@@ -65,13 +77,15 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     };
     let run = daemon.run(|| stop.load(Ordering::Relaxed), notify);
     supervision.on_stop();
+    telemetry.take_last(daemon.status().ok().map(|status| metrics::registry(&status)).as_ref());
+    telemetry.stop();
     run.context("cannot wait for packets")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Answers Prometheus on a thread of its own, which queries the daemon over its control socket.
 fn serve_metrics(
-    at: SocketAddr,
+    listener: TcpListener,
     access: Access,
     control: PathBuf,
     health: Arc<Health>,
@@ -80,11 +94,19 @@ fn serve_metrics(
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
         }
-        match send_request(&control, &Request::Status) {
-            Ok(Answer::Status(status)) => Reply::new(OPENMETRICS, metrics::text(&status)),
-            _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
+        match ask_status(&control) {
+            Some(status) => Reply::new(OPENMETRICS, metrics::text(&status)),
+            None => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
     let handler = health.before(handler, || Ok("ok".into()));
-    http::serve_beside(at, "metrics", access, handler).map(drop)
+    http::serve_beside(listener, access, handler).map(drop)
+}
+
+/// Returns the status of the daemon, over its control socket; `None` if it does not answer.
+fn ask_status(control: &Path) -> Option<Box<Status>> {
+    match send_within(control, &Request::Status, Some(STATUS_TIMEOUT)) {
+        Ok(Answer::Status(status)) => Some(status),
+        _ => None,
+    }
 }
