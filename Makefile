@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs doors rxe guests containerd evpn figures performance book fuzz lint audit sbom dist upgrade soak wheel clusters torch nccl clean
+.PHONY: help build run test bench swarm mutants proofs doors rxe guests containerd kubernetes evpn figures performance book fuzz lint audit sbom dist upgrade soak wheel clusters torch nccl clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,13 @@ guests: ## RDMA devices in virtual machines: Debian's kernel in QEMU, unmodified
 containerd: ## Containers of containerd 2 on two hosts of the overlay, with the CNI plugin (as root, builds containerd once)
 	@scripts/setup.sh build lab cni containerd
 	$(CARGO) test --package weft-cni --test cni -- --ignored containerd
+
+kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA (as root, builds Kubernetes once)
+	@scripts/setup.sh build lab kubernetes
+	$(CARGO) build --release --package weft-cli
+	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
+	$(CARGO) xtask verbs
+	scripts/kubernetes/run.py
 
 evpn: ## Two hosts of the overlay and a VXLAN router, FRR with a kernel bridge, that share a network by BGP (as root, half a minute)
 	@scripts/setup.sh build lab

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|soak|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|kubernetes|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|soak|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -192,6 +192,20 @@ want_containerd() {
     CGO_ENABLED=0 build_go crates/weft-cni/tests/containerd containerd containerd -ldflags "-s -w" tool
 }
 
+# A Kubernetes of the version that scripts/kubernetes/programs names, and what its nodes run.
+want_kubernetes() {
+    want_cni
+    want_containerd
+    find_absent etcd:etcd-server openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
+        redis-server redis-benchmark:redis-tools ib_write_bw:perftest ibv_devinfo:ibverbs-utils
+    want_absent "tests with a whole Kubernetes"
+    local programs=scripts/kubernetes/programs version=k8s.io/component-base/version release
+    # Its own scripts set the version, without which a node would call itself v0.0.0.
+    release=$(sed -n 's,^\s*k8s.io/kubernetes v\([0-9.]*\).*,\1,p' "$programs/go.mod")
+    CGO_ENABLED=0 build_go "$programs" kubernetes Kubernetes \
+        -ldflags "-s -w -X $version.gitVersion=v$release -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$release")" tool
+}
+
 # Guests with the kernel's RDMA devices, which this machine's kernel need not have: a kernel to boot, libibverbs' drivers, and
 # a Python that runs in a guest.
 want_rxe() {
@@ -375,6 +389,7 @@ for group in "$@"; do
     gnmi) want_gnmi ;;
     cni) want_cni ;;
     containerd) want_containerd ;;
+    kubernetes) want_kubernetes ;;
     rxe) want_rxe ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
@@ -387,6 +402,6 @@ for group in "$@"; do
     before) need_before ;;
     soak) want_soak ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, soak, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, kubernetes, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, soak, book)" ;;
     esac
 done

@@ -10,7 +10,7 @@ from pathlib import Path
 
 BUSYBOX = Path("/usr/bin/busybox")
 # The commands of busybox that tests call by name.
-APPLETS = ("sh", "sleep", "cat", "ping", "ip", "wget", "nc", "mkdir", "cp", "sed", "awk", "chmod", "env", "ls", "mv", "printf")
+APPLETS = ("sh", "sleep", "cat", "ping", "ip", "wget", "nc", "mkdir", "cp", "sed", "awk", "chmod", "env", "ls", "mv", "printf", "grep", "timeout")
 DOMAIN = "weft.test"
 
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""A Kubernetes of two nodes on this machine whose pods' network is Weft's overlay, over a fabric that loses packets (`make kubernetes`).
+
+    scripts/kubernetes/run.py            everything, as root, in a few minutes
+    scripts/kubernetes/run.py --hold     the same, then the cluster stays until Ctrl-C
+
+etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd and kubelet are those of `scripts/setup.sh kubernetes`; the images
+are made of this machine's files. The exit code is 1 at the first step that fails, which is named. Logs are in out/kubernetes.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import device
+import images
+import overlay
+import restarts
+from cluster import Cluster
+from fabric import NODES, Fabric
+from machine import Failure, call, until
+
+ROOT = Path(__file__).resolve().parents[2]
+REDIS = ("/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark")
+
+
+class Run:
+    """The steps, and what they share."""
+
+    def __init__(self, options, folder, logs):
+        self.folder, self.logs = folder, logs
+        self.weft = options.release / "weft"
+        self.release, self.rounds = options.release, options.rounds
+        self.name = f"k8s-{os.getpid()}"
+        target = options.target
+        self.programs = target
+        self.fabric = self.cluster = None
+
+    @contextmanager
+    def step(self, what):
+        print(f"kubernetes: {what}", flush=True)
+        try:
+            yield
+        except (Failure, OSError, subprocess.SubprocessError) as failure:
+            if self.cluster:
+                self.cluster.keep_objects()
+            sys.exit(f"kubernetes: FAILED: {what}: {failure}\nkubernetes: logs and objects are in {self.logs}")
+
+    def say(self, text):
+        print(f"    {text}", flush=True)
+
+    def all(self, stack):
+        with self.step("a fabric of four paths between two nodes"):
+            self.fabric = stack.enter_context(Fabric(self.weft, self.name))
+        with self.step("images"):
+            archives = self.images()
+        with self.step("the control plane"):
+            self.cluster = stack.enter_context(Cluster(self.fabric, self.programs, self.folder, self.logs))
+            self.cluster.start_control()
+        with self.step("two nodes"):
+            for node in NODES:
+                self.cluster.start_node(node, archives)
+            until("both nodes are registered", lambda: all(self.cluster.get("node", node) for node in NODES), 120)
+        overlay.steps(self)
+        restarts.steps(self)
+        device.steps(self)
+
+    def images(self):
+        """Makes the images, and returns their archives."""
+        archives = {name: self.folder / f"{name}.tar" for name in ("busybox", "tools", "weft", "rdma")}
+        # Without symbols, as in packages: they are five times the program.
+        weft = self.folder / "weft"
+        call("strip", "-o", weft, self.weft)
+        images.write(archives["busybox"], "busybox")
+        images.write(archives["tools"], "tools", REDIS)
+        images.write(archives["weft"], "weft", [weft], {"/usr/lib/cni/weft-cni": self.release / "weft-cni"})
+        images.write(archives["rdma"], "rdma", [weft, "/usr/bin/ib_write_bw"], device.libraries(self.release))
+        return list(archives.values())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
+    parser.add_argument("--target", type=Path, default=target, help="the folder in which scripts/setup.sh has built Kubernetes")
+    parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft and weft-cni, which is static")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the measurements [3]")
+    parser.add_argument("--hold", action="store_true", help="keep the cluster until Ctrl-C")
+    options = parser.parse_args()
+    if os.geteuid():
+        sys.exit("kubernetes: error: nodes are namespaces: run it as root")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("kubernetes: ended by SIGTERM"))
+    logs = ROOT / "out/kubernetes"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="weft-kubernetes-"))
+        stack.callback(shutil.rmtree, folder)
+        run = Run(options, folder, logs)
+        run.all(stack)
+        if options.hold:
+            print(f"kubernetes: the cluster stays until Ctrl-C; kubectl: {' '.join(map(str, run.cluster.command('get', 'pods')))}")
+            signal.sigwait({signal.SIGINT})
+    print("kubernetes: all steps passed")
+
+
+if __name__ == "__main__":
+    main()
