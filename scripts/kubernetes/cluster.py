@@ -173,6 +173,10 @@ class Cluster:
             for folder, _, _ in os.walk(own, topdown=False):
                 until(f"{folder} is empty", lambda path=folder: is_removed(path), 30)
 
+    def ended(self):
+        """Returns the programs that have ended by themselves, by the names of their logs."""
+        return [name for machine in (self.control, *self.nodes.values()) for name in machine.ended()]
+
     def keep_objects(self):
         """Writes the state of all objects beside the logs, for whoever looks for the cause of a failure."""
         parts = []

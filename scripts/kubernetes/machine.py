@@ -60,6 +60,7 @@ class Machine:
     def __init__(self, name, namespace, folder, logs):
         self.name, self.namespace, self.folder, self.logs = name, namespace, folder, logs
         self.unshare = None
+        self.programs = {}
 
     def start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,11 @@ class Machine:
     def spawn(self, name, *command):
         """Starts a program, which runs until the machine's end, and whose output is in a log."""
         with self.log(name) as log:
-            return subprocess.Popen(self.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.programs[name] = subprocess.Popen(self.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ended(self):
+        """Returns the programs that have ended by themselves, by the names of their logs."""
+        return [f"{self.name}-{name}" for name, program in self.programs.items() if program.poll() is not None]
 
     def log(self, name):
         return open(self.logs / f"{self.name}-{name}.log", "ab")
@@ -105,7 +110,9 @@ class Machine:
             # With the first process of a process namespace the kernel kills all.
             os.kill(int(first), signal.SIGKILL)
         self.unshare.wait()
-        self.unshare = None
+        for program in self.programs.values():
+            program.wait()
+        self.unshare, self.programs = None, {}
 
 
 def end_with_parent():

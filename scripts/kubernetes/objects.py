@@ -89,6 +89,8 @@ def device_daemon():
     labels = {APP: "weft-device"}
     template = {
         "hostNetwork": True,
+        # The daemon asks the kernel whose processes attach, in pods too.
+        "hostPID": True,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],

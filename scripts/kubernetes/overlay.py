@@ -16,7 +16,7 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "dist/kubernetes"
 # The beginnings of the pods' addresses: Weft's, as dist/kubernetes has them, and the bridge plugin's.
 PODS, BRIDGED = "10.244", "10.245"
 LOSS = "1%"
-PINGS = 200
+PINGS = 1000
 BENCHMARK = ("redis-benchmark", "-t", "get,set", "-c", "50", "-n", "20000", "-d", "64", "-r", "10000", "--csv")
 
 

@@ -50,6 +50,8 @@ class Run:
         except (Failure, OSError, subprocess.SubprocessError) as failure:
             if self.cluster:
                 self.cluster.keep_objects()
+                for name in self.cluster.ended():
+                    print(f"kubernetes: ended by itself: see {name}.log", file=sys.stderr)
             sys.exit(f"kubernetes: FAILED: {what}: {failure}\nkubernetes: logs and objects are in {self.logs}")
 
     def say(self, text):
