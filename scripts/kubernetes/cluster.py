@@ -121,6 +121,11 @@ class Cluster:
         done = self.kubectl("get", "--output=json", "--ignore-not-found", *words)
         return json.loads(done.stdout) if done.stdout.strip() else None
 
+    def items(self, *words):
+        """Returns a list of objects of `kubectl get`; it prints nothing where there is none."""
+        found = self.get(*words)
+        return found["items"] if found else []
+
     def start_node(self, node, archives=()):
         """Starts a node, and imports images into its containerd if it is started for the first time."""
         machine = self.nodes[node]

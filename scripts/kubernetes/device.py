@@ -24,7 +24,7 @@ def steps(run):
     with run.step("a device daemon on each node"):
         run.cluster.apply(objects.device_daemon())
         until_rolled_out(run, "weft-device")
-        for pod in run.cluster.get("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft-device")["items"]:
+        for pod in run.cluster.items("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft-device"):
             create = ("weft", "device", "create", "--socket", objects.DEVICE_SOCKET, "tenant", "--owner", objects.TENANT)
             run.cluster.kubectl("--namespace=kube-system", "exec", pod["metadata"]["name"], "--", *create)
     with run.step("ib_write_bw between pods of two nodes, while each path loses packets"):

@@ -119,8 +119,8 @@ def until_rolled_out(run, name):
 
 def daemon(run, node, *command):
     """Runs a program in the pod of Weft's daemon on a node."""
-    pods = run.cluster.get("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft", f"--field-selector=spec.nodeName={node}")
-    (pod,) = pods["items"]
+    pods = run.cluster.items("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft", f"--field-selector=spec.nodeName={node}")
+    (pod,) = pods
     return run.cluster.kubectl("--namespace=kube-system", "exec", pod["metadata"]["name"], "--container=weft", "--", *command)
 
 

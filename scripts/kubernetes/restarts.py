@@ -41,7 +41,7 @@ def check_requests(run, name, before, while_):
 
 
 def daemons(run):
-    items = run.cluster.get("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft")["items"]
+    items = run.cluster.items("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft")
     return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in items}
 
 
@@ -86,7 +86,7 @@ def lose_node(run):
 
 
 def replaced_on(run, node):
-    items = run.cluster.get("pods", "--selector=app.kubernetes.io/name=replaced")["items"]
+    items = run.cluster.items("pods", "--selector=app.kubernetes.io/name=replaced")
     return any(pod["spec"].get("nodeName") == node and is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in items)
 
 
@@ -103,7 +103,7 @@ def return_node(run):
         until(f"{name} is started again", lambda pod=name: restarts_of(run, pod) > 0 and is_ready(run.cluster.get("pod", pod)), 120)
     until_rolled_out(run, "weft")
     run.say(f"ready, with its pods, after {time.monotonic() - began:.1f} s")
-    until("the Deployment's former pod is gone", lambda: len(run.cluster.get("pods", "--selector=app.kubernetes.io/name=replaced")["items"]) == 1)
+    until("the Deployment's former pod is gone", lambda: len(run.cluster.items("pods", "--selector=app.kubernetes.io/name=replaced")) == 1)
     for name in ("stays", "server"):
         check_interface(run, name)
         until(
