@@ -131,7 +131,7 @@ sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sb
 
 dist: ## A tarball, Debian packages, RPMs and an OCI image of weft and its libraries, made twice, installed and removed: out/dist/
 	@scripts/setup.sh build dist
-	$(CARGO) build --release --package weft-cli --package weft-nccl-check
+	$(CARGO) build --release --package weft-cli --package weft-kube --package weft-nccl-check
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma

@@ -89,7 +89,7 @@ grep -q '"/usr/bin/weft"' "$work/bundle/config.json" || die "the image does not 
 chroot "$work/bundle/rootfs" /usr/bin/weft --version | grep -q '^weft ' || die "the image's weft does not run"
 # On a node, whose system has nothing of the image's.
 node=$work/bundle/rootfs/host
-cp dist/kubernetes/install.sh "$work/bundle/rootfs/tmp"
+cp dist/kubernetes/chart/files/install.sh "$work/bundle/rootfs/tmp"
 chroot "$work/bundle/rootfs" env ROOT=/host NODE_ADDRESS=10.0.0.1 HOSTS='10.0.0.1 10.0.0.2' VNI=100 NETWORK=10.244 \
     PLUGINS=/usr/lib/cni/weft-cni sh /tmp/install.sh || die "the image does not prepare a node"
 CNI_COMMAND=VERSION chroot "$node" /opt/cni/bin/weft-cni </dev/null | grep -q '"1.1.0"' ||

@@ -48,6 +48,8 @@ lay_out() {
         strip --strip-unneeded "$prefix/lib/$library"
     done
     strip "$prefix/bin/weft-nccl-check"
+    place "$release/weft-kube" bin/weft-kube 755
+    strip "$prefix/bin/weft-kube"
     # Where Debian's runtimes look for plugins; Kubernetes' look in /opt/cni/bin.
     place "$release/weft-cni" lib/cni/weft-cni 755
     strip "$prefix/lib/cni/weft-cni"

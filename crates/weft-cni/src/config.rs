@@ -47,6 +47,9 @@ pub struct Own {
     /// The policies on the container's traffic, with the keys of a `[[port]]`.
     #[serde(default)]
     pub policies: PortPolicies,
+    /// `true` if nothing passes until the fleet has policies for the pod.
+    #[serde(default)]
+    pub await_policies: bool,
     /// The plugin for addresses.
     #[serde(default)]
     pub ipam: Ipam,

@@ -266,6 +266,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         flow_log: None,
         fleet: None,
         evpn: None,
+        port_policies: vec![],
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");
@@ -287,6 +288,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
             }),
             vhost_user: None,
             mirror: None,
+            await_policies: false,
         });
         let route = |other| Route::to_machine(vni, mac(other), address(other));
         config.routes.extend(others().map(route));

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use weft_vpc::SecurityGroupConfig;
 
 use crate::OpenError;
 use crate::config::{Config, ConfigError, Destination, Port, Route, value};
@@ -229,7 +230,7 @@ fn apply(request: &Request, config: &mut Config) -> Result<(), ConfigError> {
         }
         Request::AddPort { port } => {
             let of_file = config.ports.iter().find(|known| known.name == port.name);
-            let port = over(port, of_file);
+            let port = with_policies(over(port, of_file), config);
             config.ports.retain(|known| known.name != port.name);
             config.ports.push(port);
         }
@@ -263,6 +264,29 @@ fn apply(request: &Request, config: &mut Config) -> Result<(), ConfigError> {
 fn over(port: &Port, of_file: Option<&Port>) -> Port {
     let of_file = of_file.map(|port| port.policies.clone()).unwrap_or_default();
     Port { policies: port.policies.clone().or(of_file), ..port.clone() }
+}
+
+/// The security group without rules of a port whose policies the fleet does not have yet. No policy of a file may be
+/// called so.
+const AWAITED: &str = "weft.awaited";
+
+/// Returns a port added by command with the security groups that the fleet has for it; until it has some, a port that
+/// waits for them has the group that lets nothing pass.
+fn with_policies(mut port: Port, config: &mut Config) -> Port {
+    if let Some(own) = config.port_policies.iter().find(|own| port.has(own)) {
+        port.policies.security_groups.clone_from(&own.security_groups);
+    } else if port.await_policies {
+        port.policies.security_groups = vec![AWAITED.into()];
+        let groups = &mut config.policies.security_groups;
+        if !groups.iter().any(|group| group.name == AWAITED) {
+            groups.push(SecurityGroupConfig {
+                name: AWAITED.into(),
+                members: vec![],
+                rules: vec![],
+            });
+        }
+    }
+    port
 }
 
 /// Returns `true` if the file's port of the same name is the one that a command added.

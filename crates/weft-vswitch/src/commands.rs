@@ -48,6 +48,8 @@ impl Daemon {
         let staged = state::stage(&self.config.host.state_file(), &changes)?;
         match request {
             Request::AddPort { port } => {
+                // With the group of ports that wait for their policies.
+                self.config.policies = changed.policies;
                 changed.ports.retain(|it| it.name == port.name);
                 changed.ports.into_iter().try_for_each(|port| self.add_port(port))
             }

@@ -10,7 +10,7 @@ use weft_evpn::{ParseRouteTargetError, RouteTarget};
 use weft_vpc::{NetworkConfig, Policies, Vni};
 
 use crate::evpn::EvpnSettings;
-use crate::fleet::FleetSettings;
+use crate::fleet::{FleetSettings, PortPoliciesObject};
 use crate::flow_log::FlowLogSettings;
 
 mod claim;
@@ -65,6 +65,9 @@ pub struct Config {
     /// This host as a BGP speaker, which shares networks with routers by EVPN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evpn: Option<EvpnSettings>,
+    /// The security groups of ports added by command, which only the fleet has.
+    #[serde(skip)]
+    pub port_policies: Vec<PortPoliciesObject>,
 }
 
 /// A tenant's network.

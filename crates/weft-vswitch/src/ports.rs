@@ -11,6 +11,7 @@ use weft_wire::MacAddr;
 use crate::changes::Changes;
 use crate::config::{Claim, Destination, Port as PortOptions};
 use crate::evpn::Evpn;
+use crate::fleet::Fleet;
 use crate::{Daemon, OpenError};
 
 /// A port with an open interface and its policies, which no thread has yet: dropping it undoes everything.
@@ -158,6 +159,7 @@ impl Daemon {
         let key = (options.vni, Destination::Machine(options.mac));
         self.config.ports.push(options.clone());
         self.ports.insert(id, (thread, options));
+        self.fleet.iter_mut().for_each(Fleet::touch);
         self.evpn.iter_mut().for_each(Evpn::touch);
         self.restore_row(key)
     }
@@ -240,6 +242,7 @@ impl Daemon {
         })?;
         self.config.ports.retain(|known| known.name != name);
         self.ports.remove(&id);
+        self.fleet.iter_mut().for_each(Fleet::touch);
         self.evpn.iter_mut().for_each(Evpn::touch);
         self.restore_row(key)?;
         tracing::info!(port = name, "port removed");

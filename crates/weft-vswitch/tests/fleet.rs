@@ -172,6 +172,71 @@ fn three_hosts_find_each_other_and_unknown_machines_are_not_flooded() {
     assert!(fleet.store(Store::check).unwrap().is_empty());
 }
 
+/// The life of two pods: ports that only their hosts know of, and whose policies come from etcd.
+#[test]
+fn ports_added_by_command_are_known_to_other_hosts_and_wait_for_their_policies() {
+    let Some(mut fleet) = Fleet::start("pods", 2) else { return };
+    let networks = FleetFile { networks: fleet.files[0].networks.clone(), ..FleetFile::default() };
+    fleet.store(|store| store.put(&networks, false)).unwrap();
+    let red = |fleet: &Fleet, host: usize| {
+        let mut ports = fleet.files[host].ports.iter().map(|it| it.port.clone());
+        ports.find(|port| port.name == "red").unwrap()
+    };
+    let vni = red(&fleet, 0).vni;
+    for host in 0..2 {
+        let mut port = red(&fleet, host);
+        port.name = format!("cni/pods/{host}/eth0");
+        port.labels = [("uid".to_owned(), format!("uid-{host}"))].into();
+        port.await_policies = true;
+        let answer =
+            send_request(&fleet.trial.control(host), &Request::AddPort { port: port.into() });
+        assert!(matches!(answer, Ok(Answer::Done)), "{answer:?}");
+    }
+    (0..2).for_each(|host| fleet.wait_for_peers(host, 1, 1));
+    assert!(fleet.fleet(0).faults.is_empty(), "{:?}", fleet.fleet(0).faults);
+    assert!(!fleet.pings("red", 0, 1), "no policies yet");
+
+    let policies = |host: usize| Key::PortPolicies(host_name(host), format!("pod-{host}"));
+    let own = |host: usize, groups: &str| {
+        format!(r#"{{"vni":{vni},"labels":{{"uid":"uid-{host}"}},"security-groups":[{groups}]}}"#)
+    };
+    fleet.put_raw(&policies(0), &own(0, ""));
+    fleet.put_raw(&policies(1), &own(1, r#""web""#));
+    fleet
+        .wait(1, "the group is missing", |status| status.fleet.as_ref().unwrap().faults.len() == 1);
+    assert!(!fleet.pings("red", 0, 1), "a group that is missing allows nothing");
+    let web = r#"{"name":"web","rules":["allow ingress icmp"]}"#;
+    fleet.put_raw(&Key::SecurityGroup("web".into()), web);
+    let until = Instant::now() + LIMIT;
+    while !fleet.pings("red", 0, 1) {
+        assert!(Instant::now() < until, "the policies are not in force");
+    }
+    assert!(!fleet.pings("red", 1, 0), "the group allows no egress");
+
+    // The revisions at which the places of machines were made.
+    let machines = |fleet: &Fleet| {
+        let list = || Client::new(&fleet.settings).unwrap().list(&Key::network(PREFIX, vni));
+        let entries = fleet.trial.lab.enter("h0", list).unwrap().unwrap().entries;
+        let is_machine = |key: &[u8]| key.windows(8).any(|part| part == b"machines");
+        entries.iter().filter(|it| is_machine(&it.key)).map(|it| it.created).collect::<Vec<_>>()
+    };
+    let before = machines(&fleet);
+    assert_eq!(before.len(), 2);
+    fleet.trial.stop(0);
+    fleet.trial.start(0).unwrap();
+    fleet.wait_for_peers(0, 1, 1);
+    let until = Instant::now() + LIMIT;
+    while !fleet.pings("red", 0, 1) {
+        assert!(Instant::now() < until, "the policies are not in force again");
+    }
+    assert_eq!(machines(&fleet), before, "a start deletes no place");
+    let name = "cni/pods/1/eth0".to_owned();
+    let answer = send_request(&fleet.trial.control(1), &Request::RemovePort { name });
+    assert!(matches!(answer, Ok(Answer::Done)), "{answer:?}");
+    fleet.wait_for_peers(0, 1, 0);
+    assert_eq!(machines(&fleet).len(), 1);
+}
+
 #[test]
 fn a_host_without_etcd_goes_on_and_follows_again() {
     let Some(mut fleet) = Fleet::start("lost", 3) else { return };

@@ -223,6 +223,7 @@ impl Add {
             addresses,
             labels: BTreeMap::new(),
             mirror: None,
+            await_policies: false,
             policies: PortPolicies::default(),
             tap: tap.map(|interface| Tap { interface, namespace, persistent, mtu: None }),
             vhost_user: vhost_user.map(|socket| VhostUser { connect, ..VhostUser::at(socket) }),

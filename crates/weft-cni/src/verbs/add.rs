@@ -118,6 +118,7 @@ fn port(call: &Call, vni: u32, mac: Mac, reserved: &Attachment) -> Port {
         }),
         vhost_user: None,
         mirror: None,
+        await_policies: own.await_policies,
     }
 }
 

@@ -9,11 +9,17 @@ use weft_cni::{AddressKind, Config};
 
 /// Runs the script of the first container for the node with an address, whose pods may choose kinds of addresses.
 fn install(root: &Path, address: &str, allowed: &str) -> Output {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/kubernetes/install.sh");
+    install_with(root, address, &[("ALLOW_ADDRESSES", allowed)])
+}
+
+/// Runs the script with other variables.
+fn install_with(root: &Path, address: &str, variables: &[(&str, &str)]) -> Output {
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/kubernetes/chart/files/install.sh");
     let mut command = Command::new("sh");
     command.arg(script).env("ROOT", root).env("NODE_ADDRESS", address);
     command.env("HOSTS", "10.9.0.1 10.9.0.2 10.9.0.3").env("VNI", "100").env("NETWORK", "10.244");
-    command.env("ALLOW_ADDRESSES", allowed);
+    command.envs(variables.iter().copied());
     command.env("PLUGINS", env!("CARGO_BIN_EXE_weft-cni")).output().unwrap()
 }
 
@@ -53,6 +59,32 @@ fn a_node_gets_a_valid_configuration_and_the_plugin() {
     let about = Command::new(program).env_clear().output().unwrap();
     assert!(String::from_utf8_lossy(&about.stdout).contains("1.1.0"), "{about:?}");
     fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
+fn a_node_of_a_fleet_has_its_network_from_etcd_and_its_pods_wait_for_policies() {
+    let root = node("fleet");
+    let etcd = [
+        ("ETCD", "10.9.0.1:2379 10.9.0.2:2379"),
+        ("ETCD_TLS", "/etc/weft/etcd"),
+        ("NODE_NAME", "node-2"),
+        ("AWAIT_POLICIES", "true"),
+    ];
+    let output = install_with(&root, "10.9.0.2", &etcd);
+    assert!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(root.join("etc/weft/vpc.toml")).unwrap();
+    let config: weft_vswitch::config::Config = toml::from_str(&text).unwrap();
+    config.check().unwrap();
+    let fleet = config.fleet.unwrap();
+    assert_eq!((fleet.name.as_str(), fleet.etcd.endpoints.len()), ("node-2", 2));
+    assert!(fleet.etcd.tls.unwrap().key.unwrap().ends_with("tls.key"));
+    assert_eq!((config.networks.len(), config.ports.len()), (0, 1));
+    let plugin = Config::parse(plugin(&root).to_string().as_bytes()).unwrap();
+    assert!(plugin.own.await_policies);
+    fs::remove_dir_all(&root).unwrap();
+    // Pods that wait for policies that nobody writes would never be reached.
+    let output = install_with(&root, "10.9.0.2", &[("AWAIT_POLICIES", "true")]);
+    assert!(!output.status.success() && !root.exists(), "{output:?}");
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn tap(namespace: &str, host: usize, port: usize) -> Port {
         }),
         vhost_user: None,
         mirror: None,
+        await_policies: false,
     }
 }
 

@@ -2,6 +2,7 @@ use weft_vpc::{AclConfig, Action, Limit};
 
 use super::*;
 use crate::config::Network;
+use crate::fleet::PortPoliciesObject;
 
 const FILE: &str = r#"
 [host]
@@ -157,4 +158,38 @@ fn changes_that_contradict_the_file_are_refused_with_the_fix() {
     config.host.address = "10.2.0.2".parse().unwrap();
     let error = changes.apply(&config).unwrap_err().to_string();
     assert!(error.contains("network.peers") && error.contains("--discard-changes"), "{error}");
+}
+
+#[test]
+fn a_port_has_the_groups_of_the_fleet_and_lets_nothing_pass_until_it_has_some() {
+    let mut config = config();
+    let mut pod = port("pod", 9);
+    pod.labels = [("uid".to_owned(), "7".to_owned()), ("pod".into(), "a".into())].into();
+    let groups_of = |config: &Config, pod: &Port| {
+        let added = changes(&[Request::AddPort { port: pod.clone().into() }]);
+        let changed = added.checked(config).unwrap();
+        let groups = changed.ports.last().unwrap().policies.security_groups.clone();
+        let rules = changed.policies.groups_of(&changed.ports.last().unwrap().policies).unwrap();
+        (groups, rules.iter().map(|group| group.rules.len()).sum::<usize>())
+    };
+    assert_eq!(groups_of(&config, &pod), (vec![], 0));
+    pod.await_policies = true;
+    assert_eq!(groups_of(&config, &pod), (vec!["weft.awaited".to_owned()], 0));
+    let own = |uid: &str, vni: u32, groups: &str| -> PortPoliciesObject {
+        let text =
+            format!(r#"{{"vni":{vni},"labels":{{"uid":"{uid}"}},"security-groups":[{groups}]}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    config.port_policies = vec![own("8", 100, ""), own("7", 101, "")];
+    assert_eq!(groups_of(&config, &pod).0, ["weft.awaited"]);
+    config.policies.security_groups = toml::from_str::<weft_vpc::Policies>(
+        "[[security-group]]\nname = 'web'\nrules = ['allow ingress tcp to any port 80']",
+    )
+    .unwrap()
+    .security_groups;
+    config.port_policies.push(own("7", 100, r#""web""#));
+    assert_eq!(groups_of(&config, &pod), (vec!["web".to_owned()], 1));
+    // A pod that no policy selects.
+    config.port_policies.last_mut().unwrap().security_groups.clear();
+    assert_eq!(groups_of(&config, &pod), (vec![], 0));
 }

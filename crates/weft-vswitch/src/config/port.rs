@@ -12,6 +12,7 @@ use weft_ports::{
 use weft_vpc::{GATEWAY, PortPolicies, Vni};
 
 use super::{ConfigError, Mac, address, value, vni};
+use crate::fleet::PortPoliciesObject;
 use crate::mirror::MirrorSettings;
 
 /// Least MTU of an interface with IPv4, bytes (RFC 791, section 3.2).
@@ -35,6 +36,10 @@ pub struct Port {
     /// `{ namespace = "shop", pod = "cart-0" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// `true` to let nothing pass until the fleet has policies for a port with these labels. Only for ports added by command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
+    pub await_policies: bool,
     /// Copies of its frames, for an analyser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<MirrorSettings>,
@@ -115,6 +120,12 @@ fn is_max_pairs(pairs: &u8) -> bool {
 }
 
 impl Port {
+    /// Returns `true` if a port added by command has these policies.
+    pub(crate) fn has(&self, policies: &PortPoliciesObject) -> bool {
+        let has = |(key, value): (&String, &String)| self.labels.get(key) == Some(value);
+        self.vni == policies.vni && policies.labels.iter().all(has)
+    }
+
     /// Returns the number of its network.
     ///
     /// # Errors

@@ -60,7 +60,17 @@ pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 impl Config {
     /// Returns a copy without the routes, of which there may be many.
     pub(crate) fn without_routes(&self) -> Self {
-        let Self { host, networks, ports, routes: _, policies, flow_log, fleet, evpn } = self;
+        let Self {
+            host,
+            networks,
+            ports,
+            routes: _,
+            policies,
+            flow_log,
+            fleet,
+            evpn,
+            port_policies,
+        } = self;
         Self {
             host: host.clone(),
             networks: networks.clone(),
@@ -70,6 +80,7 @@ impl Config {
             flow_log: flow_log.clone(),
             fleet: fleet.clone(),
             evpn: evpn.clone(),
+            port_policies: port_policies.clone(),
         }
     }
 }

@@ -49,9 +49,19 @@ impl Daemon {
         }
     }
 
+    /// Passes the ports that are not of the fleet to its follower, if they have changed.
+    fn publish_ports(&mut self) {
+        let Some(fleet) = self.fleet.as_mut().filter(|fleet| fleet.has_new_ports) else { return };
+        fleet.has_new_ports = false;
+        let of_fleet: BTreeSet<_> = fleet.part.ports.iter().map(|port| &port.name).collect();
+        let ports = self.config.ports.iter().filter(|port| !of_fleet.contains(&port.name));
+        fleet.local.set(ports);
+    }
+
     /// Applies the newest part of the fleet, as a reload of a file would be applied.
     pub(crate) fn apply_fleet(&mut self) {
         let now = self.clock.now();
+        self.publish_ports();
         let Some(fleet) = &mut self.fleet else { return };
         let is_new = fleet.take_newest();
         let is_whole = fleet.refused.is_none() && lock(&fleet.left_out).is_empty();
@@ -73,6 +83,7 @@ impl Daemon {
             Err(error) => ReloadRefused { source: "fleet", error: error.to_string() }.emit(),
         }
         let Some(fleet) = &mut self.fleet else { return };
+        fleet.touch();
         fleet.retry_at = self.clock.now() + RETRY;
         match done {
             Ok(_) => {

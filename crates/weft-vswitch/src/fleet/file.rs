@@ -102,7 +102,7 @@ impl FleetFile {
         let mut objects = BTreeMap::new();
         for row in &self.networks {
             let NetworkRow { vni, reliable, in_order, gateways } = row.clone();
-            let network = NetworkObject { reliable, in_order, gateways };
+            let network = NetworkObject { reliable, in_order, gateways, owner: None };
             add(&mut objects, Key::Network(vni), Object::Network(network))?;
         }
         for FleetPort { host, port } in &self.ports {
@@ -113,7 +113,7 @@ impl FleetFile {
         for Route { vni, row } in &self.routes {
             let (key, object) = match row.clone() {
                 Row::Machine { mac, peer, addresses } => {
-                    let machine = Machine { host: None, peer: Some(peer), addresses };
+                    let machine = Machine { peer: Some(peer), addresses, ..Machine::default() };
                     (Key::Machine(*vni, mac), Object::Machine(machine))
                 }
                 Row::Prefix { to, via } => {
@@ -146,7 +146,8 @@ impl FleetFile {
 /// An address is invalid.
 pub(super) fn machine(host: &str, port: &Port) -> Result<Machine, ConfigError> {
     let addresses = port.prefixes()?.into_iter().map(|(address, _): (IpAddr, u8)| address);
-    Ok(Machine { host: Some(host.to_owned()), peer: None, addresses: addresses.collect() })
+    let (host, addresses) = (Some(host.to_owned()), addresses.collect());
+    Ok(Machine { host, addresses, ..Machine::default() })
 }
 
 fn add(objects: &mut BTreeMap<Key, Object>, key: Key, object: Object) -> Result<(), ConfigError> {

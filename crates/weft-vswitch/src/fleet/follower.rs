@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_etcd::{Change, Client, EtcdError, Lease, Watch, WatchEvent};
 use weft_events::{LeaseGained, LeaseLost};
 
+use super::local::{self, LocalError, LocalMachines};
 use super::object::Host;
 use super::register::{RegisterError, register};
 use super::{FleetSettings, FleetStatus, Key, Part, View, cache};
@@ -49,6 +51,12 @@ pub struct Follower<Publish> {
     /// The networks that are listed, or to be listed.
     networks: BTreeSet<u32>,
     retry_at: Instant,
+    local: Arc<LocalMachines>,
+    /// `true` once `local` is known.
+    has_local: bool,
+    /// The places of machines that could not be written, and the time of the next attempt.
+    unwritten: BTreeMap<String, String>,
+    write_at: Instant,
     /// The time of the last write to the disk, if the view has changed since.
     uncached: Option<Instant>,
     status: FleetStatus,
@@ -76,6 +84,7 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
             Key::all(prefix, "policies"),
             Key::all(prefix, "hosts"),
             Key::ports_of(prefix, &settings.name),
+            Key::port_policies_of(prefix, &settings.name),
         ];
         let status = FleetStatus { name: settings.name.clone(), ..FleetStatus::default() };
         Ok(Self {
@@ -89,10 +98,20 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
             unlisted: fixed.into(),
             networks: BTreeSet::new(),
             retry_at: Instant::now(),
+            local: Arc::default(),
+            has_local: false,
+            unwritten: BTreeMap::new(),
+            write_at: Instant::now(),
             uncached: None,
             status,
             settings: settings.clone(),
         })
+    }
+
+    /// Writes the places of the machines that `local` has, whenever they change.
+    #[must_use]
+    pub fn with_local(self, local: Arc<LocalMachines>) -> Self {
+        Self { local, ..self }
     }
 
     /// Follows the fleet until `stop` is `true`.
@@ -102,7 +121,9 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
         }
         let mut changed = false;
         while !stop.load(Ordering::Relaxed) {
+            changed |= self.take_local();
             changed |= self.connect();
+            changed |= self.write_local();
             // A network that is still to be listed would be missing, with its ports.
             let is_partial = !self.unlisted.is_empty() && self.status.error.is_none();
             if changed && !is_partial {
@@ -145,6 +166,47 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
                 false
             }
         }
+    }
+
+    /// Takes the machines of ports that are not of the fleet. Returns `true` if they have changed.
+    fn take_local(&mut self) -> bool {
+        let Some(local) = self.local.get() else { return false };
+        self.has_local = true;
+        if local == *self.view.local() {
+            return false;
+        }
+        self.view.set_local(local);
+        self.follow_networks();
+        self.write_at = Instant::now();
+        true
+    }
+
+    /// Writes the places of these machines. Returns `true` if there are other faults than before.
+    fn write_local(&mut self) -> bool {
+        let is_registered = self.lease.as_ref().is_some_and(Lease::is_valid);
+        if !self.has_local
+            || !is_registered
+            || !self.unlisted.is_empty()
+            || Instant::now() < self.write_at
+        {
+            return false;
+        }
+        let FleetSettings { prefix, name, .. } = &self.settings;
+        let mut unwritten = BTreeMap::new();
+        for (key, machine) in local::missing(&self.view, name) {
+            let Err(error) = local::write(&self.client, prefix, name, &key, machine.as_ref())
+            else {
+                continue;
+            };
+            unwritten.insert(key.path(prefix), error.to_string());
+            self.write_at = Instant::now() + RETRY;
+            if matches!(error, LocalError::Etcd(_)) {
+                break;
+            }
+        }
+        let has_changed = unwritten != self.unwritten;
+        self.unwritten = unwritten;
+        has_changed
     }
 
     fn register(&mut self) -> Result<(), RegisterError> {
@@ -275,7 +337,8 @@ impl<Publish: FnMut(Option<Part>, &FleetStatus)> Follower<Publish> {
         for (key, _) in self.view.objects() {
             *objects.entry(key.kind().to_owned()).or_default() += 1;
         }
-        let part = self.view.part(&self.settings.prefix);
+        let mut part = self.view.part(&self.settings.prefix);
+        part.faults.extend(self.unwritten.clone());
         self.status.objects = objects;
         self.status.faults.clone_from(&part.faults);
         self.uncached.get_or_insert_with(Instant::now);

@@ -12,7 +12,7 @@ use weft_seal::PublicKey;
 use weft_units::Instant;
 
 use super::follower::{Follower, HostIdentity};
-use super::{FleetSettings, FleetStatus, Part};
+use super::{FleetSettings, FleetStatus, LocalMachines, Part};
 use crate::OpenError;
 use crate::config::{Config, value};
 
@@ -32,6 +32,9 @@ pub(crate) struct Fleet {
     pub(super) refused: Option<String>,
     pub(super) applied: (u64, u64),
     pub(super) retry_at: Instant,
+    pub(super) local: Arc<LocalMachines>,
+    /// `true` if ports have changed since `local` was set.
+    pub(super) has_new_ports: bool,
 }
 
 /// The results of the follower.
@@ -58,7 +61,8 @@ impl Fleet {
         let follower = Follower::new(settings, host, Some(cache), publish);
         let refused =
             |error: weft_etcd::EtcdError| value("fleet.etcd", "refused", error.to_string());
-        let follower = follower.map_err(refused)?;
+        let local = Arc::<LocalMachines>::default();
+        let follower = follower.map_err(refused)?.with_local(Arc::clone(&local));
         let stopping = Arc::clone(&stop);
         let thread = Builder::new().name("fleet".into()).spawn(move || follower.run(&stopping));
         Ok(Self {
@@ -72,6 +76,8 @@ impl Fleet {
             refused: None,
             applied: (0, 0),
             retry_at: Instant::EPOCH,
+            local,
+            has_new_ports: true,
         })
     }
 
@@ -96,6 +102,11 @@ impl Fleet {
     pub(crate) fn adds_port(&self, name: &str) -> bool {
         self.part.ports.iter().any(|port| port.name == name)
             && !self.file.ports.iter().any(|port| port.name == name)
+    }
+
+    /// Notes that ports were added or removed.
+    pub(crate) const fn touch(&mut self) {
+        self.has_new_ports = true;
     }
 
     /// Records the reason that a port cannot be opened.

@@ -5,12 +5,13 @@
 //! | `/hosts/HOST` | a host's address and public key |
 //! | `/alive/HOST` | the same while the host lives, under its lease |
 //! | `/ports/HOST/PORT` | a port of a host, as in its file |
+//! | `/port-policies/HOST/NAME` | the security groups of a host's ports that are added by command |
 //! | `/networks/VNI/settings` | a network |
 //! | `/networks/VNI/machines/MAC` | the host of a machine, and its addresses |
 //! | `/networks/VNI/routes/PREFIX` | the next hop of a prefix, which is written with `_` for `/` |
 //! | `/policies/acl/NAME`, `/policies/security-group/NAME`, `/policies/set/NAME`, `/policies/connections` | policies |
 //!
-//! A host reads `/ports` of its own, `/hosts`, `/policies`, and each network of its ports. A port and its machine are written
+//! A host reads `/ports` and `/port-policies` of its own, `/hosts`, `/policies`, and each network of its ports. A port and its machine are written
 //! in one transaction: the host reads the first, the others the second.
 
 use std::fmt;
@@ -45,6 +46,8 @@ pub enum Key {
     Route(u32, Prefix),
     /// A port, by its host and its name.
     Port(String, String),
+    /// The policies of ports that are added by command, by their host and a name.
+    PortPolicies(String, String),
 }
 
 /// The error of a key that no object has.
@@ -81,12 +84,18 @@ impl Key {
         format!("{prefix}/{VERSION}/ports/{host}/")
     }
 
+    /// Returns the prefix of the keys of the policies of a host's ports that are added by command.
+    pub fn port_policies_of(prefix: &str, host: &str) -> String {
+        format!("{prefix}/{VERSION}/port-policies/{host}/")
+    }
+
     /// Returns the prefix of the keys of a network.
     pub fn network(prefix: &str, vni: u32) -> String {
         format!("{prefix}/{VERSION}/networks/{vni}/")
     }
 
-    /// Returns the prefix of the keys of all objects of a kind: `hosts`, `alive`, `ports`, `networks` or `policies`.
+    /// Returns the prefix of the keys of all objects of a kind: `hosts`, `alive`, `ports`, `port-policies`, `networks` or
+    /// `policies`.
     pub fn all(prefix: &str, kind: &str) -> String {
         format!("{prefix}/{VERSION}/{kind}/")
     }
@@ -105,6 +114,7 @@ impl Key {
             Self::Host(_) => "hosts",
             Self::Alive(_) => "alive",
             Self::Port(..) => "ports",
+            Self::PortPolicies(..) => "port-policies",
             Self::Network(_) => "networks",
             Self::Machine(..) => "machines",
             Self::Route(..) => "routes",
@@ -125,6 +135,7 @@ impl fmt::Display for Key {
             Self::Host(name) => write!(out, "hosts/{name}"),
             Self::Alive(name) => write!(out, "alive/{name}"),
             Self::Port(host, name) => write!(out, "ports/{host}/{name}"),
+            Self::PortPolicies(host, name) => write!(out, "port-policies/{host}/{name}"),
             Self::Network(vni) => write!(out, "networks/{vni}/settings"),
             Self::Machine(vni, mac) => write!(out, "networks/{vni}/machines/{mac}"),
             Self::Route(vni, to) => {
@@ -151,6 +162,9 @@ impl std::str::FromStr for Key {
             ["hosts", host] => name(host).map(Self::Host),
             ["alive", host] => name(host).map(Self::Alive),
             ["ports", host, port] => name(host).zip(name(port)).map(|(a, b)| Self::Port(a, b)),
+            ["port-policies", host, of] => {
+                name(host).zip(name(of)).map(|(a, b)| Self::PortPolicies(a, b))
+            }
             ["networks", number, "settings"] => vni(number).map(Self::Network),
             ["networks", number, "machines", mac] => {
                 vni(number).zip(mac.parse().ok()).map(|(vni, mac)| Self::Machine(vni, mac))
@@ -181,6 +195,7 @@ mod tests {
             (Key::Host("h1".into()), "/weft/v1/hosts/h1"),
             (Key::Alive("h1.example".into()), "/weft/v1/alive/h1.example"),
             (Key::Port("h1".into(), "web".into()), "/weft/v1/ports/h1/web"),
+            (Key::PortPolicies("h1".into(), "a.b".into()), "/weft/v1/port-policies/h1/a.b"),
             (Key::Network(100), "/weft/v1/networks/100/settings"),
             (Key::Machine(100, mac), "/weft/v1/networks/100/machines/02:00:00:00:07:01"),
             (

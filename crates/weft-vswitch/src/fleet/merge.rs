@@ -35,6 +35,7 @@ pub(super) fn merge(file: &Config, part: &Part) -> Config {
     let routes = part.routes.iter().filter(|route| !known.contains(&key(route)));
     merged.routes.extend(routes.cloned());
     merge_policies(&mut merged, part);
+    merged.port_policies.clone_from(&part.port_policies);
     merged
 }
 

@@ -11,6 +11,7 @@ use weft_vpc::{AclConfig, ConnectionsConfig, Prefix, SecurityGroupConfig};
 
 use super::Key;
 use super::key::is_name;
+use super::port_policies::PortPoliciesObject;
 use crate::config::{ConfigError, Network, Port, value};
 
 /// Maximum bytes of a value.
@@ -50,16 +51,19 @@ pub struct NetworkObject {
     /// The gateway's address in each subnet, with its prefix length: `192.168.7.254/24`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
+    /// The program that writes the network and removes it, such as a controller of Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Default for NetworkObject {
     fn default() -> Self {
-        Self { reliable: true, in_order: true, gateways: vec![] }
+        Self { reliable: true, in_order: true, gateways: vec![], owner: None }
     }
 }
 
 /// The place of a machine: a host of the fleet, or another host's address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Machine {
     /// The name of its host.
@@ -71,6 +75,9 @@ pub struct Machine {
     /// Its own IP addresses.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub addresses: BTreeSet<IpAddr>,
+    /// `true` if the host has written it by itself, of a port of its file or one added by command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_host: bool,
 }
 
 /// The next hop of a prefix.
@@ -91,6 +98,8 @@ pub enum Object {
     Alive(Alive),
     /// A port, as in a host's file.
     Port(Box<Port>),
+    /// The security groups of ports that are added by command.
+    PortPolicies(PortPoliciesObject),
     /// A network.
     Network(NetworkObject),
     /// The place of a machine.
@@ -134,6 +143,7 @@ impl Object {
             Key::Host(_) => Self::Host(json(value)?),
             Key::Alive(_) => Self::Alive(json(value)?),
             Key::Port(..) => Self::Port(json(value)?),
+            Key::PortPolicies(..) => Self::PortPolicies(json(value)?),
             Key::Network(_) => Self::Network(json(value)?),
             Key::Machine(..) => Self::Machine(json(value)?),
             Key::Route(..) => Self::Route(json(value)?),
@@ -166,6 +176,9 @@ impl Object {
                 port.check()?;
                 port.policies.check().map_err(|error| value("port", name, error.to_string()))
             }
+            (Self::PortPolicies(policies), _) if policies.labels.is_empty() => {
+                Err(value("labels", "{}", "one label or more"))
+            }
             (Self::Network(network), Key::Network(vni)) => {
                 network.network(*vni, BTreeSet::new()).gateways().map(drop)
             }
@@ -193,7 +206,7 @@ impl NetworkObject {
     /// Returns the network of a host whose peers are these. Frames for unknown machines are dropped in it: all machines
     /// are in etcd.
     pub fn network(&self, vni: u32, peers: BTreeSet<IpAddr>) -> Network {
-        let Self { reliable, in_order, gateways } = self.clone();
+        let Self { reliable, in_order, gateways, owner: _ } = self.clone();
         let (evpn, route_targets) = (false, vec![]);
         Network { vni, reliable, in_order, flood: false, peers, gateways, evpn, route_targets }
     }
@@ -222,6 +235,9 @@ mod tests {
             ("networks/100/settings", r#"{"reliable":true,"in-order":false}"#),
             (MACHINE, r#"{"host":"h1","addresses":["192.168.7.1"]}"#),
             (MACHINE, r#"{"peer":"10.2.0.2"}"#),
+            (MACHINE, r#"{"host":"h1","by-host":true}"#),
+            ("port-policies/h1/a", r#"{"vni":100,"labels":{"uid":"7"},"security-groups":["web"]}"#),
+            ("networks/7/settings", r#"{"reliable":true,"in-order":true,"owner":"k8s.prod"}"#),
             ("networks/100/routes/10.9.0.0_16", r#"{"via":"192.168.7.1"}"#),
             ("policies/set/web", r#"["10.0.0.0/8"]"#),
         ] {
@@ -249,6 +265,7 @@ mod tests {
                 r#"{"gateways":["10.0.0.1"]}"#,
                 "network.gateways = 10.0.0.1",
             ),
+            ("port-policies/h1/a", r#"{"vni":100,"labels":{}}"#, "one label or more"),
             (MACHINE, "{}", "either `host` or `peer`"),
             (MACHINE, r#"{"host":"h1","peer":"10.2.0.2"}"#, "either `host` or `peer`"),
             (MACHINE, r#"{"host":"h 1"}"#, "host = h 1"),

@@ -6,12 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weft_vpc::{Policies, PoliciesError, Prefix};
+use weft_vpc::{Policies, PoliciesError, PortPolicies, Prefix};
 use weft_wire::MacAddr;
 
 use super::object::{Host, Machine, NetworkObject, RouteObject};
+use super::port_policies::PortPoliciesObject;
 use super::{Key, Object};
 use crate::config::{Mac, Network, Port, Route, Row};
+
+/// The addresses of machines, by network and Ethernet address.
+pub(super) type Machines = BTreeMap<(u32, Mac), BTreeSet<IpAddr>>;
 
 /// The objects that a host knows, and their faults.
 #[derive(Clone, Debug)]
@@ -27,6 +31,8 @@ pub struct View {
     pending: BTreeMap<Key, Option<Object>>,
     /// The faults by key.
     faults: BTreeMap<String, String>,
+    /// The machines of the host's ports that are not of the fleet.
+    local: Machines,
 }
 
 /// A part of a configuration, beside a host's file.
@@ -36,6 +42,8 @@ pub struct Part {
     pub networks: Vec<Network>,
     /// The host's ports.
     pub ports: Vec<Port>,
+    /// The security groups of its ports that are added by command.
+    pub port_policies: Vec<PortPoliciesObject>,
     /// The places of other hosts' machines, and the next hops of prefixes.
     pub routes: Vec<Route>,
     /// The fleet's policies.
@@ -56,6 +64,7 @@ impl View {
             fitted: BTreeMap::new(),
             pending: BTreeMap::new(),
             faults: BTreeMap::new(),
+            local: Machines::new(),
         }
     }
 
@@ -64,9 +73,39 @@ impl View {
         self.fitted.iter().chain(&self.objects)
     }
 
-    /// Returns the networks of the host's ports.
+    /// Returns the networks of the host's ports, those that are not of the fleet among them, and those in which it still has
+    /// places of such ports to delete.
     pub fn networks(&self) -> BTreeSet<u32> {
-        self.ports().map(|port| port.vni).collect()
+        let local = self.local.keys().map(|&(vni, _)| vni);
+        let written = self.written_by_host().map(|(vni, _)| vni);
+        self.ports().map(|port| port.vni).chain(local).chain(written).collect()
+    }
+
+    /// Returns the machines of the host's ports that are not of the fleet.
+    pub(super) const fn local(&self) -> &Machines {
+        &self.local
+    }
+
+    /// Replaces the machines of the host's ports that are not of the fleet.
+    pub(super) fn set_local(&mut self, local: Machines) {
+        self.local = local;
+    }
+
+    /// Returns the object of a key, unless it is a policy or a port.
+    pub(super) fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// Returns the keys of the machines that the host has written by itself.
+    pub(super) fn written_by_host(&self) -> impl Iterator<Item = (u32, Mac)> {
+        self.objects.iter().filter_map(|(key, object)| match (key, object) {
+            (Key::Machine(vni, mac), Object::Machine(machine))
+                if machine.by_host && machine.host.as_ref() == Some(&self.name) =>
+            {
+                Some((*vni, *mac))
+            }
+            _ => None,
+        })
     }
 
     fn ports(&self) -> impl Iterator<Item = &Port> {
@@ -96,7 +135,7 @@ impl View {
                 None => Ok((key, None)),
             });
             match parsed {
-                Ok((key, object)) if key.is_policy() || matches!(key, Key::Port(..)) => {
+                Ok((key, object)) if is_fitted(&key) => {
                     contradictable.insert(key, object);
                 }
                 Ok((key, object)) => changed |= self.set(key, object),
@@ -218,9 +257,17 @@ impl View {
             policies.acl_of(&port.policies)?;
             policies.groups_of(&port.policies).map(drop)
         };
+        let groups = |names: &[String]| {
+            let security_groups = names.to_vec();
+            policies.groups_of(&PortPolicies { security_groups, ..PortPolicies::default() })
+        };
         objects.iter().find_map(|(key, object)| match (key, object) {
             (Key::Port(host, name), Object::Port(port)) if *host == self.name => {
                 fits(port).err().map(|error| format!("port {name}: {error}"))
+            }
+            (Key::PortPolicies(_, name), Object::PortPolicies(own)) => {
+                let error = groups(&own.security_groups).err();
+                error.map(|error| format!("port policies {name}: {error}"))
             }
             _ => None,
         })
@@ -238,6 +285,8 @@ impl View {
         for vni in self.networks() {
             match self.objects.get(&Key::Network(vni)) {
                 Some(Object::Network(network)) => self.add_network(vni, network, &own, &mut part),
+                // The host's file has it then.
+                _ if !self.ports().any(|port| port.vni == vni) => {}
                 _ => {
                     let fault = "there is no such network, so that its ports are left out";
                     part.faults.insert(Key::Network(vni).path(prefix), fault.into());
@@ -246,6 +295,13 @@ impl View {
         }
         let known: BTreeSet<_> = part.networks.iter().map(|network| network.vni).collect();
         part.ports = self.ports().filter(|port| known.contains(&port.vni)).cloned().collect();
+        let of_host = self.fitted.iter().filter_map(|(key, object)| match (key, object) {
+            (Key::PortPolicies(host, _), Object::PortPolicies(own)) if *host == self.name => {
+                Some(own.clone())
+            }
+            _ => None,
+        });
+        part.port_policies = of_host.collect();
         part
     }
 
@@ -300,6 +356,11 @@ impl View {
             _ => None,
         }
     }
+}
+
+/// Returns `true` for objects that name policies, or are some.
+const fn is_fitted(key: &Key) -> bool {
+    key.is_policy() || matches!(key, Key::Port(..) | Key::PortPolicies(..))
 }
 
 fn set(objects: &mut BTreeMap<Key, Object>, key: Key, object: Option<Object>) {
@@ -448,6 +509,49 @@ mod tests {
         assert!(part.faults["/weft/v1/policies/acl/edge"].contains("port web"), "{part:?}");
         change(&mut view, &[("ports/h1/web", "")]);
         assert_eq!(view.part(PREFIX).policies.acls, []);
+    }
+
+    #[test]
+    fn policies_of_ports_added_by_command_wait_for_their_groups() {
+        let own = r#"{"vni":100,"labels":{"uid":"7"},"security-groups":["web"]}"#;
+        let mut view = view(&[("port-policies/h1/7", own)]);
+        assert!(view.part(PREFIX).port_policies.is_empty());
+        assert!(view.part(PREFIX).faults["/weft/v1/port-policies/h1/7"].contains("web"));
+        change(&mut view, &[("policies/security-group/web", r#"{"name":"web"}"#)]);
+        assert_eq!(view.part(PREFIX).port_policies[0].security_groups, ["web"]);
+        change(&mut view, &[("policies/security-group/web", "")]);
+        assert_eq!(view.part(PREFIX).policies.security_groups.len(), 1, "it is in use");
+        change(&mut view, &[("port-policies/h1/7", "")]);
+        assert_eq!(view.part(PREFIX).policies.security_groups, []);
+    }
+
+    #[test]
+    fn a_network_of_local_ports_is_followed_and_may_be_the_files_alone() {
+        let mac = "02:00:00:00:07:05".parse().unwrap();
+        let mut view = view(&[SETTINGS, H2]);
+        view.set_local(Machines::from([
+            ((100, mac), BTreeSet::new()),
+            ((7, mac), BTreeSet::new()),
+        ]));
+        assert_eq!(view.networks(), BTreeSet::from([7, 100]));
+        change(
+            &mut view,
+            &[
+                ("networks/100/machines/02:00:00:00:07:02", r#"{"host":"h2"}"#),
+                ("networks/100/machines/02:00:00:00:07:05", r#"{"host":"h1","by-host":true}"#),
+            ],
+        );
+        let part = view.part(PREFIX);
+        assert!(part.faults.is_empty(), "{part:?}");
+        assert_eq!(
+            (part.networks.len(), part.networks[0].peers.len(), part.routes.len()),
+            (1, 1, 1)
+        );
+        assert_eq!(view.written_by_host().collect::<Vec<_>>(), [(100, mac)]);
+        view.set_local(Machines::new());
+        assert_eq!(view.networks(), BTreeSet::from([100]), "until the place is deleted");
+        change(&mut view, &[("networks/100/machines/02:00:00:00:07:05", "")]);
+        assert_eq!(view.networks(), BTreeSet::new());
     }
 
     #[test]

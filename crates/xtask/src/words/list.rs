@@ -67,6 +67,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-events",
     "weft-figures",
     "weft-guard",
+    "weft-kube",
     "weft-lab",
     "weft-msg",
     "weft-nccl",

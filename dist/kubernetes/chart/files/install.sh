@@ -3,6 +3,10 @@
 # its network. The node is the host of HOSTS that has the address NODE_ADDRESS; its place in the list gives it the
 # part NETWORK.<place>.0/24 of the pods' addresses. ALLOW_ADDRESSES has the kinds of addresses that pods may choose by their
 # annotations, `mac` and `ips`; none by default. Folders of the node are below ROOT.
+#
+# With ETCD, the client ports of etcd's members, the node is a host of the fleet there, by the name NODE_NAME; its networks and the other
+# nodes come from etcd, from keys below ETCD_PREFIX. ETCD_TLS is the folder of ca.crt, tls.crt and tls.key, as the daemon sees it. With AWAIT_POLICIES=true nothing
+# passes to and from a pod before the controller has written the pod's policies.
 set -eu
 
 place=0 own='' peers=''
@@ -28,6 +32,30 @@ for kind in ${ALLOW_ADDRESSES:-}; do
     allowed="$allowed${allowed:+, }\"$kind\"" capabilities="$capabilities${capabilities:+, }\"$kind\": true"
 done
 
+await=''
+if [ "${AWAIT_POLICIES:-}" = true ]; then
+    if [ -z "${ETCD:-}" ]; then
+        echo "install: error: AWAIT_POLICIES of the ConfigMap weft is true without ETCD, from which the policies come" >&2
+        exit 1
+    fi
+    await='"awaitPolicies": true,'
+fi
+
+# The table of the network, or of the fleet that has it.
+others() {
+    if [ -z "${ETCD:-}" ]; then
+        printf '[[network]]\nvni = %s\npeers = [%s]\n' "$VNI" "$peers"
+        return
+    fi
+    endpoints=''
+    for member in $ETCD; do endpoints="$endpoints${endpoints:+, }\"$member\""; done
+    printf '[fleet]\nname = "%s"\nprefix = "%s"\n\n' "$NODE_NAME" "${ETCD_PREFIX:-/weft}"
+    printf '[fleet.etcd]\nendpoints = [%s]\n' "$endpoints"
+    if [ -n "${ETCD_TLS:-}" ]; then
+        printf 'tls = { ca = "%s/ca.crt", certificate = "%s/tls.crt", key = "%s/tls.key" }\n' "$ETCD_TLS" "$ETCD_TLS" "$ETCD_TLS"
+    fi
+}
+
 mkdir -p "$ROOT/etc/weft" "$ROOT/etc/cni/net.d" "$ROOT/opt/cni/bin"
 
 # Each file is whole at any time, and replaced as a whole.
@@ -37,9 +65,7 @@ replace "$ROOT/etc/weft/vpc.toml" 600 <<END
 [host]
 address = "$NODE_ADDRESS"
 
-[[network]]
-vni = $VNI
-peers = [$peers]
+$(others)
 
 # The pods' way to the node and out of the network.
 [[port]]
@@ -63,6 +89,7 @@ replace "$ROOT/etc/cni/net.d/10-weft.conflist" 644 <<END
     {
       "type": "weft-cni",
       "vni": $VNI,
+      $await
       "capabilities": { $capabilities },
       "allowAddresses": [$allowed],
       "ipam": {
