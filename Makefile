@@ -84,7 +84,7 @@ containerd: ## Containers of containerd 2 on two hosts of the overlay, with the 
 
 kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA (as root, builds Kubernetes once)
 	@scripts/setup.sh build lab kubernetes
-	$(CARGO) build --release --package weft-cli
+	$(CARGO) build --release --package weft-cli --package weft-dra
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	scripts/kubernetes/run.py
@@ -129,9 +129,9 @@ sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sb
 	@scripts/setup.sh build sbom
 	@scripts/sbom.sh
 
-dist: ## A tarball, Debian packages, RPMs and an OCI image of weft and its libraries, made twice, installed and removed: out/dist/
+dist: sbom wheel ## A tarball, Debian packages, RPMs, an OCI image, the chart and the wheel, made twice, installed and removed: out/dist/
 	@scripts/setup.sh build dist
-	$(CARGO) build --release --package weft-cli --package weft-kube --package weft-nccl-check
+	$(CARGO) build --release --package weft-cli --package weft-dra --package weft-kube --package weft-nccl-check
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	$(CARGO) xtask xrdma

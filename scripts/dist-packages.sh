@@ -8,7 +8,7 @@ packages=(weft weft-verbs libxrdma1 libxrdma-dev)
 # Prints the files of package $1 below /usr; weft has those that no other package has.
 files_of() {
     case $1 in
-    weft-verbs) echo 'lib/weft lib/libnccl-*.so bin/weft-nccl-check' ;;
+    weft-verbs) echo 'lib/weft lib/libnccl-*.so bin/weft-nccl-check bin/weft-dra' ;;
     libxrdma1) echo 'lib/libxrdma.so.*' ;;
     libxrdma-dev) echo 'lib/libxrdma.so lib/pkgconfig include share/man/man3' ;;
     esac

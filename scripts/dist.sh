@@ -43,6 +43,8 @@ lay_out() {
     place "$release/xrdma/lib/libxrdma.so.1" lib/libxrdma.so.1
     strip --strip-unneeded "$prefix/lib/libxrdma.so.1"
     place "$release/weft-nccl-check" bin/weft-nccl-check 755
+    place "$release/weft-dra" bin/weft-dra 755
+    strip "$prefix/bin/weft-dra"
     for library in libnccl-net-weft.so libnccl-tuner-weft.so; do
         place "$release/nccl/$library" "lib/$library"
         strip --strip-unneeded "$prefix/lib/$library"

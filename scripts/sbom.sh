@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 # The `weft` command, libibverbs.so.1, librdmacm.so.1, libweft_nic_ports.so.1, libxrdma.so.1, NCCL's plugin and its check, and
 # the Python module.
-products=(weft-cli weft-cni weft-kube weft-verbs weft-rdmacm weft-nic-ports weft-xrdma-c weft-nccl weft-nccl-check weft-py)
+products=(weft-cli weft-cni weft-dra weft-kube weft-verbs weft-rdmacm weft-nic-ports weft-xrdma-c weft-nccl weft-nccl-check weft-py)
 
 rm -rf out/sbom
 mkdir -p out/sbom

@@ -69,53 +69,37 @@ def deployment(name, first):
     }
 
 
-# Where the daemon of the RDMA device has its socket on a node.
-DEVICE_FOLDER = "/run/weft-device"
-DEVICE_SOCKET = f"{DEVICE_FOLDER}/device.sock"
-# The user of the pods with the device: none that a node knows.
+# The user of a pod with a claim: none that a node knows.
 TENANT = 10001
+# The queue pairs that it may have.
+QUEUE_PAIRS = 16
 
 
-def device_daemon():
-    """Returns the DaemonSet of the RDMA device's daemon, in the network of the node."""
-    folder = {"name": "device", "hostPath": {"path": DEVICE_FOLDER, "type": "DirectoryOrCreate"}}
-    container = {
-        "name": "device",
-        "image": images.name_of("rdma"),
-        "imagePullPolicy": "Never",
-        "command": ["weft", "device", "serve", "--socket", DEVICE_SOCKET],
-        "volumeMounts": [{"name": "device", "mountPath": DEVICE_FOLDER}],
-    }
-    labels = {APP: "weft-device"}
-    template = {
-        "hostNetwork": True,
-        # The daemon asks the kernel whose processes attach, in pods too.
-        "hostPID": True,
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 1,
-        "tolerations": [{"operator": "Exists"}],
-        "volumes": [folder],
-        "containers": [container],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "weft-device", "namespace": "kube-system"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": template}},
-    }
-
-
-def with_device(name, node):
-    """Returns a pod without privileges that has the daemon's socket."""
-    made = pod(name, node, image="rdma")
-    made["spec"]["volumes"] = [{"name": "device", "hostPath": {"path": DEVICE_FOLDER}}]
+def with_limit(name, node):
+    """Returns a pod whose limit is the resource by which the device class is known to those who write no claims."""
+    made = pod(name, node, image="weft")
     container = made["spec"]["containers"][0]
-    container["volumeMounts"] = [{"name": "device", "mountPath": DEVICE_FOLDER}]
-    container["env"] = [{"name": "WEFT_DEVICE_SOCKET", "value": DEVICE_SOCKET}, {"name": "WEFT_DEVICE", "value": "tenant"}]
-    container["securityContext"] = {
-        "runAsUser": TENANT,
-        "runAsGroup": TENANT,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    container["resources"] = {"limits": {"weft.dev/rdma": "1"}}
+    container["securityContext"] = UNPRIVILEGED
     return made
+
+
+def with_claim(name, node):
+    """Returns a pod of another user than root, and the template of its claim."""
+    request = {"deviceClassName": "weft.dev", "capacity": {"requests": {"queuePairs": str(QUEUE_PAIRS)}}}
+    parameters = {"opaque": {"driver": "weft.dev", "parameters": {"owner": TENANT}}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": [{"name": "share", "exactly": request}], "config": [parameters]}}},
+    }
+    made = pod(name, node, image="weft")
+    made["spec"]["resourceClaims"] = [{"name": "rdma", "resourceClaimTemplateName": name}]
+    container = made["spec"]["containers"][0]
+    container["resources"] = {"claims": [{"name": "rdma"}]}
+    container["securityContext"] = UNPRIVILEGED | {"runAsUser": TENANT, "runAsGroup": TENANT}
+    return template, made
+
+
+UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -89,25 +89,32 @@ def bridge_network(run):
 
 
 def deploy(run):
-    """Applies dist/kubernetes with the addresses of the nodes and the name of the image, as its first lines ask."""
-    folder = run.folder / "manifests"
-    shutil.copytree(MANIFESTS, folder, ignore=shutil.ignore_patterns("chart"))
-    file = folder / "kustomization.yaml"
-    text = file.read_text(encoding="utf-8")
-    name, _, tag = images.name_of("weft").rpartition(":")
+    """Applies dist/kubernetes, and takes the bridge plugin's network away."""
     hosts = " ".join(run.fabric.address(node) for node in NODES)
-    for pattern, value in ((r"newName: .*", f"newName: {name}"), (r"newTag: .*", f'newTag: "{tag}"'), (r"HOSTS=.*", f"HOSTS={hosts}")):
-        text, count = re.subn(pattern, value, text)
-        if count != 1:
-            raise Failure(f"{file.name} has {count} lines {pattern}")
-    file.write_text(text, encoding="utf-8")
-    run.cluster.kubectl("apply", "--kustomize", folder)
+    kustomize(run, MANIFESTS, (r"HOSTS=.*", f"HOSTS={hosts}"))
     until_rolled_out(run, "weft")
     for node in NODES:
         # The plugin's network has been written beside this one, which pods had before.
         run.cluster.nodes[node].run("rm", "/etc/cni/net.d/20-bridged.conflist")
         run.cluster.nodes[node].run("test", "-e", "/etc/cni/net.d/10-weft.conflist")
         until(f"{node} is ready", lambda name=node: run.cluster.is_ready(name), 60)
+
+
+def kustomize(run, manifests, *changes):
+    """Applies a folder of manifests with the name of the image and other lines changed, as their first lines ask."""
+    folder = run.folder / f"manifests-{manifests.name}"
+    folder.mkdir()
+    for file in manifests.glob("*.*"):
+        shutil.copy(file, folder)
+    file = folder / "kustomization.yaml"
+    text = file.read_text(encoding="utf-8")
+    name, _, tag = images.name_of("weft").rpartition(":")
+    for pattern, value in ((r"newName: .*", f"newName: {name}"), (r"newTag: .*", f'newTag: "{tag}"'), *changes):
+        text, count = re.subn(pattern, value, text)
+        if count != 1:
+            raise Failure(f"{manifests}/{file.name} has {count} lines {pattern}")
+    file.write_text(text, encoding="utf-8")
+    run.cluster.kubectl("apply", "--kustomize", folder)
 
 
 def until_rolled_out(run, name):

@@ -28,6 +28,7 @@ from machine import Failure, call, until
 
 ROOT = Path(__file__).resolve().parents[2]
 REDIS = ("/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark")
+RDMA = ("/usr/bin/ib_write_bw", "/usr/bin/ibv_devinfo")
 
 
 class Run:
@@ -75,14 +76,15 @@ class Run:
 
     def images(self):
         """Makes the images, and returns their archives."""
-        archives = {name: self.folder / f"{name}.tar" for name in ("busybox", "tools", "weft", "rdma")}
-        # Without symbols, as in packages: they are five times the program.
-        weft = self.folder / "weft"
-        call("strip", "-o", weft, self.weft)
+        archives = {name: self.folder / f"{name}.tar" for name in ("busybox", "tools", "weft")}
         images.write(archives["busybox"], "busybox")
         images.write(archives["tools"], "tools", REDIS)
-        images.write(archives["weft"], "weft", [weft], {"/usr/lib/cni/weft-cni": self.release / "weft-cni"})
-        images.write(archives["rdma"], "rdma", [weft, "/usr/bin/ib_write_bw"], device.libraries(self.release))
+        # Without symbols, as in packages: they are five times the program.
+        programs = [self.folder / name for name in ("weft", "weft-dra")]
+        for program in programs:
+            call("strip", "-o", program, self.release / program.name)
+        files = {"/usr/lib/cni/weft-cni": self.release / "weft-cni"} | device.libraries(self.release)
+        images.write(archives["weft"], "weft", [*programs, *RDMA], files)
         return list(archives.values())
 
 
@@ -90,7 +92,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     parser.add_argument("--target", type=Path, default=target, help="the folder in which scripts/setup.sh has built Kubernetes")
-    parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft and weft-cni, which is static")
+    parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft, weft-dra, weft-cni, which is static, and verbs")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the measurements [3]")
     parser.add_argument("--hold", action="store_true", help="keep the cluster until Ctrl-C")
     options = parser.parse_args()

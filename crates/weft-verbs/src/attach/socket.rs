@@ -7,12 +7,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with,
-    bind, connect, listen, recvmsg, sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
 };
 
 use super::MAX_MESSAGE;
@@ -77,8 +78,9 @@ impl Socket {
     ///
     /// # Errors
     /// It is not connected.
-    pub(crate) fn peer(&self) -> io::Result<UCred> {
-        Ok(socket_peercred(&self.0)?)
+    pub(crate) fn peer(&self) -> io::Result<UnixCredentials> {
+        // rustix takes process 0 for an error, which is that of a program outside this process namespace.
+        Ok(getsockopt(&self.0, PeerCredentials)?)
     }
 
     /// Sends a message; waits for room unless `now`.

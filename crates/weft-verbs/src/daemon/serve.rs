@@ -185,8 +185,8 @@ impl Daemon {
         // A client that cannot be accepted finds its connection closed.
         let Ok(socket) = self.listener.accept() else { return };
         let Ok(peer) = socket.peer() else { return };
-        let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
-        self.admit(socket, peer.uid.as_raw(), process);
+        // Zero for a program outside this process namespace, as in another container.
+        self.admit(socket, peer.uid(), peer.pid().cast_unsigned());
     }
 
     /// Makes a connection of this user a client, or answers it with the reason of the refusal.

@@ -62,6 +62,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-coll",
     "weft-comm",
     "weft-demo",
+    "weft-dra",
     "weft-etcd",
     "weft-evpn",
     "weft-events",

@@ -5,7 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt::socket_peercred;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -145,10 +146,11 @@ fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
 
 /// Returns the ID of the process that connected or listens at the other end, if it has this process's user.
 fn own_user_s_process(socket: BorrowedFd<'_>) -> Option<i32> {
-    let credentials = socket_peercred(socket).ok()?;
+    let credentials = getsockopt(&socket, PeerCredentials).ok()?;
     // SAFETY: it has no arguments and cannot fail.
-    let same_user = credentials.uid.as_raw() == unsafe { libc::geteuid() };
-    same_user.then_some(credentials.pid.as_raw_nonzero().get())
+    let same_user = credentials.uid() == unsafe { libc::geteuid() };
+    // One outside this process namespace has no ID here.
+    (same_user && credentials.pid() != 0).then_some(credentials.pid())
 }
 
 #[cfg(test)]
