@@ -9,9 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::fs::{Mode, fchmod};
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
@@ -244,7 +244,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 enum UserError {
     /// The kernel does not report the client's user.
     #[error("the user of the client is unknown: {0}")]
-    Unknown(#[source] Errno),
+    Unknown(#[source] nix::Error),
     /// The client is of another user.
     #[error("user {user} may not ask this daemon: only root and its own user {own} may (sudo)")]
     Other { user: u32, own: u32 },
@@ -253,11 +253,13 @@ enum UserError {
 /// Refuses clients of other users, who can connect if the socket's mode was changed: a request may name any file
 /// that this program can write.
 fn check_user(client: BorrowedFd<'_>) -> Result<(), UserError> {
-    let credentials = socket_peercred(client).map_err(UserError::Unknown)?;
-    if is_allowed(credentials.uid, geteuid()) {
+    // rustix takes process 0 for an error, which is that of a client outside this process namespace.
+    let credentials = getsockopt(&client, PeerCredentials).map_err(UserError::Unknown)?;
+    let user = Uid::from_raw(credentials.uid());
+    if is_allowed(user, geteuid()) {
         return Ok(());
     }
-    Err(UserError::Other { user: credentials.uid.as_raw(), own: geteuid().as_raw() })
+    Err(UserError::Other { user: user.as_raw(), own: geteuid().as_raw() })
 }
 
 fn is_allowed(user: Uid, own: Uid) -> bool {
@@ -347,6 +349,8 @@ pub fn send_within(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+    use std::time::Instant;
 
     use super::*;
 
@@ -406,5 +410,39 @@ mod tests {
         let mut answer = String::new();
         BufReader::new(client).read_line(&mut answer).unwrap();
         assert!(answer.contains("user 65534 may not ask this daemon"), "{answer}");
+    }
+
+    /// Checks a daemon in a container whose client is in the system around it: the kernel reports it as process 0.
+    #[test]
+    fn a_client_outside_the_process_namespace_is_served() {
+        const INSIDE: &str = "WEFT_TEST_CONTROL_SOCKET";
+        if let Some(path) = std::env::var_os(INSIDE) {
+            let mut control = Control::open(Path::new(&path)).unwrap();
+            let began = Instant::now();
+            while !matches!(control.poll_requests()[..], [(_, Ok(Request::Status))]) {
+                assert!(began.elapsed() < Duration::from_secs(30), "no request is accepted");
+                std::thread::yield_now();
+            }
+            return;
+        }
+        if !geteuid().is_root() {
+            return weft_testkit::skip(
+                "requests from outside a container",
+                "only root makes a process namespace",
+            );
+        }
+        let path = std::env::temp_dir().join(format!("weft-outside-{}.sock", std::process::id()));
+        let mut inside = Command::new("unshare");
+        inside.args(["--pid", "--fork", "--kill-child"]).arg(std::env::current_exe().unwrap());
+        inside.arg("control::tests::a_client_outside_the_process_namespace_is_served");
+        let mut daemon = inside.arg("--exact").env(INSIDE, &path).spawn().unwrap();
+        let mut client = loop {
+            match UnixStream::connect(&path) {
+                Ok(client) => break client,
+                Err(_) => assert!(daemon.try_wait().unwrap().is_none(), "the daemon has ended"),
+            }
+        };
+        client.write_all(b"{\"do\":\"status\"}\n").unwrap();
+        assert!(daemon.wait().unwrap().success());
     }
 }
