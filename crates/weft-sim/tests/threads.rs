@@ -77,6 +77,36 @@ fn a_network_whose_tiers_alternate() {
 }
 
 #[test]
+fn messages_that_workloads_send_at_the_start() {
+    // Channels open before and after the first messages, and engines refuse some of those.
+    let report = assert_same(
+        &format!(
+            r#"
+            {LEAVES}
+            transport = {{ message_queue = 4 }}
+            measure = {{ flows = true }}
+            [[workload]]
+            kind = "writes"
+            pairs = [[0, 9], [0, 9], [9, 30], [30, 0], [1, 9]]
+            connections = 2
+            size = "6KB"
+            total = "120KB"
+            depth = 11
+            [[workload]]
+            kind = "permutation"
+            size = "20KB"
+            [[workload]]
+            kind = "pairs"
+            pairs = [[0, 35], [35, 0], [0, 20]]
+            connections = 3
+            "#
+        ),
+        5,
+    );
+    assert!(report.finished, "{report:?}");
+}
+
+#[test]
 fn workloads_that_react_to_messages() {
     for workload in [
         r#"kind = "all-to-all"

@@ -32,13 +32,21 @@ impl Hosts {
 
     /// Takes the hosts from number `first` on out of these.
     pub fn split_off(&mut self, first: usize) -> Self {
+        if first == self.first {
+            return Self { first, list: std::mem::take(&mut self.list) };
+        }
         Self { first, list: self.list.split_off(first - self.first) }
     }
 
     /// Moves the hosts of `others`, whose numbers follow, into these.
     pub fn append(&mut self, others: &mut Self) {
         assert_eq!(others.first, self.first + self.list.len(), "hosts stay in order");
-        self.list.append(&mut others.list);
+        if self.list.is_empty() {
+            // Nothing moves, and the list keeps the memory for all hosts that it had before they were divided.
+            std::mem::swap(&mut self.list, &mut others.list);
+        } else {
+            self.list.append(&mut others.list);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A list of flows with known start times, from which most workloads are made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,24 +74,38 @@ impl Flows {
         Self::new(random_ring(hosts, seed).into_iter().map(flow).collect())
     }
 
-    /// Sends a flow on its channel.
+    /// Returns `true` if no two flows that start until `now` have one source.
+    fn have_distinct_sources(&self, now: SimTime) -> bool {
+        let mut begun = self.flows.iter().filter(|flow| flow.start <= now);
+        let mut sources = BTreeSet::new();
+        begun.all(|flow| sources.insert(flow.source))
+    }
+
+    /// Opens a flow's channel, if there is none, and sends the flow.
     fn begin(&mut self, index: usize, session: &mut Session<'_>) {
+        let channel = self.channel(index, session);
+        self.send(index, channel, session);
+    }
+
+    /// Sends a flow on a channel.
+    fn send(&mut self, index: usize, channel: ChannelId, session: &mut Session<'_>) {
         let flow = self.flows[index];
-        let channel = self.channel(&flow, session);
-        *self.unfinished.entry(channel).or_default() += 1;
         let (from, length, tag) = (Side::Opener, flow.length, index as u64);
         session.send(SendRequest { channel, from, length, tag, recorded: true });
     }
 
-    /// Returns the channel of a flow, opened if there is none.
-    fn channel(&mut self, flow: &Flow, session: &mut Session<'_>) -> ChannelId {
+    /// Returns the channel of a flow that begins, opened if there is none.
+    fn channel(&mut self, index: usize, session: &mut Session<'_>) -> ChannelId {
+        let flow = self.flows[index];
         let mut open = || session.open(flow.source, flow.destination);
-        match self.connections {
+        let channel = match self.connections {
             Connections::PerFlow => open(),
             Connections::PerPair => {
                 *self.open.entry((flow.source, flow.destination)).or_insert_with(open)
             }
-        }
+        };
+        *self.unfinished.entry(channel).or_default() += 1;
+        channel
     }
 
     /// Counts a finished flow, and closes its channel if no other flow uses it.
@@ -110,13 +124,22 @@ impl Flows {
 
 impl Workload for Flows {
     fn start(&mut self, session: &mut Session<'_>) {
+        let now = session.now();
+        // If no host sends two flows, all channels open first, so that several threads can submit the messages.
+        let opens_first = self.have_distinct_sources(now);
+        let mut begun = Vec::new();
         for index in 0..self.flows.len() {
             let Flow { source, start, .. } = self.flows[index];
-            if start <= session.now() {
-                self.begin(index, session);
-            } else {
+            if start > now {
                 session.wake_at(source, start, index as u64);
+            } else if opens_first {
+                begun.push((index, self.channel(index, session)));
+            } else {
+                self.begin(index, session);
             }
+        }
+        for (index, channel) in begun {
+            self.send(index, channel, session);
         }
     }
 
@@ -136,6 +159,10 @@ impl Workload for Flows {
 
     fn opens_during_run(&self) -> bool {
         self.flows.iter().any(|flow| flow.start > SimTime::EPOCH)
+    }
+
+    fn acts_only_when_acknowledged(&self) -> bool {
+        true
     }
 
     fn is_done(&self) -> bool {

@@ -75,6 +75,12 @@ pub trait Workload: Debug + Send {
         true
     }
 
+    /// Returns `true` if it acts at a host only when it is woken or a message of that host is acknowledged: it takes note
+    /// of deliveries and of the ends of channels, and does nothing. Several threads then need not wait for it.
+    fn acts_only_when_acknowledged(&self) -> bool {
+        false
+    }
+
     /// Returns the completed collective operations, oldest first.
     fn iterations(&self) -> &[Iteration] {
         &[]

@@ -101,6 +101,10 @@ impl Workload for Streams {
         false
     }
 
+    fn acts_only_when_acknowledged(&self) -> bool {
+        true
+    }
+
     fn is_done(&self) -> bool {
         let is_over = |stream: &Stream| stream.broken || stream.acknowledged >= self.plan.messages;
         let streams = self.plan.pairs.len() * self.plan.connections as usize;

@@ -26,6 +26,7 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
 use crate::workload::Workload;
 
+mod beginning;
 mod config;
 mod distinct;
 mod engine_events;
@@ -45,6 +46,7 @@ mod stack;
 mod steering;
 mod watcher;
 
+use beginning::Beginning;
 pub(crate) use config::largest_frame;
 pub use config::{BuildError, WorldConfig, base_round_trip};
 use config::{NEARBY_HOSTS, side_of};
@@ -98,6 +100,9 @@ pub struct Network {
     only_forwards: bool,
     /// `true` while workloads start and their connections' ports are not planned yet: no packet leaves.
     holds_packets: bool,
+    beginning: Beginning,
+    /// `true` while workloads take note of an event after which they do nothing: its host has gone on.
+    takes_note: bool,
     /// `true` while parts of the world run side by side: an engine's event waits, and its host with it.
     defers_engine_events: bool,
     /// The event that waits.
@@ -140,9 +145,11 @@ impl World {
     /// do not fit.
     pub fn new(topology: Topology, config: WorldConfig, seed: Seed) -> Result<Self, BuildError> {
         let transport = Arc::new(config.transport.clone());
-        let hosts =
-            topology.host_ids().map(|id| new_host(&topology, id, &config, &transport, seed));
-        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        // Collecting results would not reserve the memory, and copy all hosts while the list grows.
+        let mut hosts = Vec::with_capacity(topology.hosts() as usize);
+        for id in topology.host_ids() {
+            hosts.push(new_host(&topology, id, &config, &transport, seed)?);
+        }
         let side_of = side_of(&topology);
         let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };
         fabric.pfc.check(&topology, &fabric.port, fabric.buffer.size, fabric.sending)?;
@@ -180,6 +187,8 @@ impl World {
             max_skew,
             only_forwards: fabric.only_forwards(),
             holds_packets: false,
+            beginning: Beginning::default(),
+            takes_note: false,
             defers_engine_events: false,
             deferred: None,
             lookahead: Lookahead::default(),
@@ -251,11 +260,15 @@ impl World {
 
     /// Starts the workloads.
     pub fn start(&mut self) {
-        self.network.holds_packets = self.network.config.source_ports == SourcePorts::Planned;
+        self.network.begin_start();
         self.note_disturbances();
         for index in 0..self.workloads.len() {
             let number = u32::try_from(index).expect("a handful of workloads");
             self.workloads[index].start(&mut Session::new(&mut self.network, number));
+        }
+        self.network.end_start();
+        if !self.network.notices.is_empty() || !self.may_divide() {
+            self.network.submit_put_off();
         }
         self.deliver_notices();
         self.network.holds_packets = false;
@@ -284,6 +297,9 @@ impl World {
         let records = watcher.wants_events();
         self.network.traffic.log = records.then(Vec::new);
         self.network.fabric.log_pauses(records);
+        if watcher.wants_windows() {
+            self.network.submit_put_off();
+        }
         watcher.on_start(self);
         self.go(limit, true, watcher);
         watcher.on_end(&self.network, self.ended_at());
@@ -303,6 +319,7 @@ impl World {
         self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
         let is_alone = watcher.wants_windows();
         if self.ended_at.is_none() && (is_alone || !self.go_in_parts(watcher)) {
+            self.network.submit_put_off();
             self.go_alone(watcher);
         }
     }
@@ -310,7 +327,7 @@ impl World {
     /// Runs on one thread.
     fn go_alone(&mut self, watcher: &mut dyn Watcher) {
         let wants_windows = watcher.wants_windows();
-        let is_large = self.network.hosts.len() > NEARBY_HOSTS;
+        let is_large = self.network.is_large();
         while self.ended_at.is_none() && !self.is_cancelled() {
             let next = self.network.global_events.next_at().expect("the end is on it");
             if self.network.events.begin(next) {
@@ -451,6 +468,11 @@ impl World {
 }
 
 impl Network {
+    /// Returns `true` if there are so many hosts that their state must be prefetched.
+    fn is_large(&self) -> bool {
+        self.fabric.topology.hosts() as usize > NEARBY_HOSTS
+    }
+
     /// Serves a switch that only forwards.
     fn serve_switch(&mut self, switch: NodeId) {
         let arrivals = self.events.take_turn();

@@ -102,6 +102,7 @@ impl Stage for Network {
     }
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
+        self.submit_put_off();
         let channel = self.traffic.add(workload, [from, to]);
         if self.config.stack_has_channels() {
             self.join_stacks(channel, from, to);
@@ -115,6 +116,10 @@ impl Stage for Network {
 
     fn send(&mut self, workload: u32, request: SendRequest) {
         let message = self.traffic.begin(request, workload, self.now);
+        if self.put_off(request, message) {
+            return;
+        }
+        self.submit_put_off();
         let channel = self.traffic.channel_mut(request.channel).expect("workloads name their own");
         channel.waiting_mut(request.from).push(message);
         let host = channel.hosts[request.from.index()];
@@ -122,6 +127,7 @@ impl Stage for Network {
     }
 
     fn close(&mut self, channel: ChannelId) {
+        self.submit_put_off();
         let opener = self.traffic.channel(channel).map(|channel| channel.hosts[0]);
         if let Some(opener) = opener {
             self.notify_host(opener, channel, Act::Close);
@@ -156,6 +162,7 @@ impl Network {
 
     /// Lets a host act on a channel as soon as a decision can reach it: now, or at most two lookaheads later.
     fn notify_host(&mut self, host: NodeId, channel: ChannelId, act: Act) {
+        debug_assert!(!self.takes_note, "a workload acts where it only takes note");
         if self.earliest_effect(Some(host)) == self.now && !self.holds_packets {
             self.act(host, channel, act);
         } else {

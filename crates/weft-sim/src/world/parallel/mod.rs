@@ -2,10 +2,11 @@
 //!
 //! The network is divided into parts ([`partition`]), one for each thread. In each window the parts serve their own
 //! nodes side by side ([`part`]): what a node does reaches the nodes of another part only in later windows, so its
-//! events wait in a mailbox. What concerns the whole world is done by one thread while the others wait:
+//! events wait in a mailbox. What concerns the whole world is done by one thread at a time:
 //!
-//! * *Messages and workloads.* A host's turn stops at the first event that concerns them. When all parts have served
-//!   the window, the stopped turns continue one after another, in order of host, as they would on one thread.
+//! * *Messages and workloads.* A host's turn stops at the first event that concerns them, unless workloads only take
+//!   note of it. The stopped turns continue one after another, in order of host, as they would on one thread: a part
+//!   continues its own when all parts before it have, and serves its switches meanwhile.
 //! * *Global events* ([`global_events`](super::global_events)). The network is whole while they are handled.
 //!
 //! The result does not depend on the parts, because nothing in it depends on the order in which different nodes are
@@ -26,7 +27,7 @@ mod part;
 mod partition;
 
 use gate::Gate;
-use part::{Cause, Part, Suspended};
+use part::{Cause, Left, Part};
 use partition::Partition;
 
 /// The network while its parts have the hosts and the events.
@@ -36,6 +37,14 @@ struct Divided {
     parts: Vec<Mutex<Part>>,
     /// The whole network's queue, without events while there are parts.
     whole: Events,
+}
+
+/// What all threads of a run see.
+struct Whole<'a> {
+    /// The world, whose network is an empty one while there are parts. In a window, the parts have it one after another.
+    world: Mutex<&'a mut World>,
+    gate: Gate,
+    partition: &'a Partition,
 }
 
 impl World {
@@ -65,63 +74,82 @@ impl World {
             (!config.handshake && opens(), "a workload opens channels without a handshake"),
         ];
         let found = reasons.into_iter().find(|(applies, _)| *applies).map(|(_, reason)| reason);
-        let one_leaf = || Partition::new(&fabric.topology, 2).count() < 2;
+        let one_leaf = || !partition::can_divide(&fabric.topology);
         found.or_else(|| one_leaf().then_some("all hosts are at one leaf"))
+    }
+
+    /// Returns `true` if a run can use several threads, and may.
+    pub(super) fn may_divide(&self) -> bool {
+        self.threads > NonZeroUsize::MIN && self.runs_alone_because().is_none()
     }
 
     /// Runs to the next end on several threads; returns `false` if this run takes one.
     pub(super) fn go_in_parts(&mut self, watcher: &mut dyn Watcher) -> bool {
-        if self.threads == NonZeroUsize::MIN || self.runs_alone_because().is_some() {
+        if !self.may_divide() {
             return false;
         }
         let partition = Partition::new(&self.network.fabric.topology, self.threads.get());
-        let Some(divided) = self.network.divide(partition) else { return false };
+        let takes_notes = self.workloads.iter().all(|it| it.acts_only_when_acknowledged());
+        let divided = self.network.divide(partition, takes_notes);
+        let Some(divided) = divided else { return false };
         self.run_parts(&divided, watcher);
         self.network.unite(divided);
         true
     }
 
     fn run_parts(&mut self, divided: &Divided, watcher: &mut dyn Watcher) {
-        let (partition, parts, gate) = (&divided.partition, &divided.parts, &Gate::new());
-        let serve = |part: &Mutex<Part>| lock(part).serve(&partition.part_of);
+        let Divided { partition, parts, .. } = divided;
+        let whole = &Whole { world: Mutex::new(self), gate: Gate::new(), partition };
+        let work = |part: &Mutex<Part>| lock(part).work(whole);
         thread::scope(|scope| {
-            let help = |part| scope.spawn(move || gate.help(|| serve(part))).thread().clone();
-            let helpers: Vec<_> = parts[1..].iter().map(help).collect();
-            let _closing = gate.closing(&helpers);
-            while self.ended_at.is_none() && !self.check_cancel() {
-                let limit = self.network.global_events.next_at().expect("the end is on it");
+            let help = |part| scope.spawn(move || whole.gate.help(|| work(part)));
+            let helpers = parts[1..].iter().map(help).map(|helper| helper.thread().clone());
+            let _closing = whole.gate.admit(helpers.collect());
+            whole.gate.run(|| work(&parts[0]));
+            lock(&whole.world).end_beginning(parts);
+            loop {
                 let mut locked: Vec<_> = parts.iter().map(lock).collect();
-                if advance(&mut locked, &mut self.network.events, limit) {
-                    drop(locked);
-                    gate.run(&helpers, || serve(&parts[0]));
-                    locked = parts.iter().map(lock).collect();
-                    self.finish_turns(&mut locked, &partition.part_of);
-                    deliver(&mut locked);
-                    self.network.now = self.network.events.until();
-                    if watcher.wants_progress() {
-                        let networks = locked.iter().map(|part| &part.network);
-                        watcher.on_progress(Progress::of(&self.network, self.limit, networks));
-                    }
-                } else {
-                    self.serve_global_events_of(&mut locked, partition);
+                let mut world = lock(&whole.world);
+                if world.ended_at.is_some() || world.check_cancel() {
+                    return;
                 }
+                let limit = world.network.global_events.next_at().expect("the end is on it");
+                if !advance(&mut locked, &mut world.network.events, limit) {
+                    world.serve_global_events_of(&mut locked, partition);
+                    continue;
+                }
+                drop((world, locked));
+                whole.gate.run(|| work(&parts[0]));
+                let mut locked: Vec<_> = parts.iter().map(lock).collect();
+                deliver(&mut locked);
+                lock(&whole.world).end_window(&locked, watcher);
             }
         });
     }
 
-    /// Finishes the turns of hosts that wait for the whole world.
-    fn finish_turns(&mut self, parts: &mut [MutexGuard<'_, Part>], part_of: &[u16]) {
-        for part in parts {
-            if part.suspended.is_empty() {
-                continue;
-            }
-            let mut suspended = std::mem::take(&mut part.suspended);
-            self.exchange(&mut part.network);
-            suspended.drain(..).for_each(|turn| self.finish_turn(turn));
-            self.exchange(&mut part.network);
-            part.suspended = suspended;
-            part.send_mail(part_of);
+    /// Ends the round that submits the messages that were put off until the run begins.
+    fn end_beginning(&mut self, parts: &[Mutex<Part>]) {
+        let mut parts: Vec<_> = parts.iter().map(lock).collect();
+        for part in &mut parts {
+            self.network.wait_for_engines(std::mem::take(&mut part.refused));
         }
+        deliver(&mut parts);
+    }
+
+    /// Advances the time to the end of the window that all parts have served.
+    fn end_window(&mut self, parts: &[MutexGuard<'_, Part>], watcher: &mut dyn Watcher) {
+        self.network.now = self.network.events.until();
+        if watcher.wants_progress() {
+            let networks = parts.iter().map(|part| &part.network);
+            watcher.on_progress(Progress::of(&self.network, self.limit, networks));
+        }
+    }
+
+    /// Does what a part's hosts have left for the whole world, and finishes their turns.
+    fn finish_turns(&mut self, network: &mut Network, left: &mut Vec<Left>) {
+        self.exchange(network);
+        left.drain(..).for_each(|each| self.finish_turn(each));
+        self.exchange(network);
     }
 
     /// Puts a part's network in place of the whole one, with all that the whole world shares; or the reverse.
@@ -130,19 +158,26 @@ impl World {
         self.network.exchange_globals(network);
     }
 
-    /// Finishes a host's turn.
-    fn finish_turn(&mut self, Suspended { host, at, cause, turn }: Suspended) {
+    /// Handles an event that a host has left, and finishes the host's turn if it waits for that.
+    fn finish_turn(&mut self, Left { host, at, cause, turn }: Left) {
         let network = &mut self.network;
-        network.events.resume(turn);
         (network.now, network.current_host) = (at, Some(host));
+        network.takes_note = turn.is_none();
+        if let Some(turn) = turn {
+            network.events.resume(turn);
+        }
         match cause {
             Cause::Host(event) => network.handle(event),
             Cause::Engine(event) => {
                 network.on_engine_event(host, event);
-                network.service(host);
+                if !network.takes_note {
+                    network.service(host);
+                }
             }
         }
         self.deliver_notices();
+        self.network.takes_note = false;
+        // After a note no event is left in the turn.
         self.serve_host();
     }
 
@@ -167,9 +202,10 @@ impl World {
     }
 }
 
-/// Locks a part. No thread waits for it: either one thread has all parts, or each has its own.
-fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
-    part.lock().expect("a thread that panics ends the run")
+/// Locks a part, or the whole world. No thread waits for it: either one thread has all, or each has its own part, and
+/// the one whose turn it is has the world.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().expect("a thread that panics ends the run")
 }
 
 /// Advances all parts to the next windows that have events before `limit`; returns `false` if there are none.
@@ -194,8 +230,9 @@ fn deliver(parts: &mut [MutexGuard<'_, Part>]) {
 
 impl Network {
     /// Divides the network; `None` if its fabric cannot be divided.
-    fn divide(&mut self, partition: Partition) -> Option<Divided> {
-        let parts = (0..partition.count()).map(|number| Part::new(self, number, &partition));
+    fn divide(&mut self, partition: Partition, takes_notes: bool) -> Option<Divided> {
+        let part = |number| Part::new(self, number, &partition, takes_notes);
+        let parts = (0..partition.count()).map(part);
         let mut parts: Vec<Part> = parts.collect::<Option<_>>()?;
         let no_events = self.events.part(|_| false);
         let mut whole = std::mem::replace(&mut self.events, no_events);
@@ -204,6 +241,10 @@ impl Network {
         for (number, part) in parts.iter_mut().enumerate().rev() {
             part.network.hosts = self.hosts.split_off(partition.hosts[number].start);
             part.network.receive_mail(&mut mail[number]);
+        }
+        for submission in self.take_put_off() {
+            let part = usize::from(partition.part_of[submission.host.index()]);
+            parts[part].put_off.get_or_insert_default().push(submission);
         }
         let parts = parts.into_iter().map(Mutex::new).collect();
         Some(Divided { partition, parts, whole })

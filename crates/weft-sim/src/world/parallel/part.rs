@@ -3,11 +3,12 @@
 use weft_topo::NodeId;
 use weft_transport::Event as EngineEvent;
 
+use super::super::Network;
+use super::super::beginning::{Beginning, Submission};
 use super::super::global_events::GlobalEvents;
 use super::super::prefetch::Lookahead;
-use super::super::{NEARBY_HOSTS, Network};
-use super::boxes;
 use super::partition::Partition;
+use super::{Whole, boxes, lock};
 use crate::event::{Event, Mailbox, SuspendedTurn};
 use crate::host::Hosts;
 use crate::time::SimTime;
@@ -17,22 +18,31 @@ use crate::traffic::Traffic;
 /// those that [`Network::exchange_globals`] lends it.
 #[derive(Debug)]
 pub(super) struct Part {
+    /// Its place in the order of parts.
+    pub(super) number: usize,
     pub(super) network: Network,
     /// The events for each part.
     pub(super) outbox: Vec<Mailbox>,
     /// The events from each part.
     pub(super) inbox: Vec<Mailbox>,
-    /// The hosts whose turns the whole world must finish, in order.
-    pub(super) suspended: Vec<Suspended>,
+    /// What the whole world must do when it is this part's turn, in order.
+    pub(super) left: Vec<Left>,
+    /// `true` if workloads only take note of deliveries and of the ends of channels.
+    takes_notes: bool,
+    /// The messages that are submitted when the run begins; `None` once it has.
+    pub(super) put_off: Option<Vec<Submission>>,
+    /// Those of them that engines refused.
+    pub(super) refused: Vec<Submission>,
 }
 
-/// A host whose turn continues when every part has served its window.
+/// An event that is left for the whole world.
 #[derive(Debug)]
-pub(super) struct Suspended {
+pub(super) struct Left {
     pub(super) host: NodeId,
     pub(super) at: SimTime,
     pub(super) cause: Cause,
-    pub(super) turn: SuspendedTurn,
+    /// The host's turn, which continues afterwards; `None` if the event changes nothing at the host, whose turn has gone on.
+    pub(super) turn: Option<SuspendedTurn>,
 }
 
 /// The event that concerns the whole world.
@@ -70,6 +80,8 @@ impl Network {
             max_skew: self.max_skew,
             only_forwards: self.only_forwards,
             holds_packets: false,
+            beginning: Beginning::default(),
+            takes_note: false,
             defers_engine_events: false,
             deferred: None,
             lookahead: Lookahead::default(),
@@ -86,13 +98,23 @@ impl Network {
 }
 
 impl Part {
-    /// Returns a part of `whole`, without hosts; `None` if the fabric cannot be divided.
-    pub(super) fn new(whole: &mut Network, number: usize, partition: &Partition) -> Option<Self> {
+    /// Returns a part of `whole`, without hosts; `None` if the fabric cannot be divided. With `takes_notes`, workloads only
+    /// take note of deliveries and of the ends of channels.
+    pub(super) fn new(
+        whole: &mut Network,
+        number: usize,
+        partition: &Partition,
+        takes_notes: bool,
+    ) -> Option<Self> {
         Some(Self {
+            number,
             network: whole.part(number, partition)?,
             outbox: boxes(partition.count()),
             inbox: boxes(partition.count()),
-            suspended: Vec::new(),
+            left: Vec::new(),
+            takes_notes,
+            put_off: Some(Vec::new()),
+            refused: Vec::new(),
         })
     }
 
@@ -102,25 +124,66 @@ impl Part {
         self.network.events.next_window_with(earliest)
     }
 
-    /// Serves the part's nodes in the windows to which its events were advanced.
-    pub(super) fn serve(&mut self, part_of: &[u16]) {
+    /// Does the part's work of a round: submits the messages that were put off until the run begins, then serves a
+    /// window in each.
+    pub(super) fn work(&mut self, whole: &Whole<'_>) {
+        match self.put_off.take() {
+            Some(list) => self.refused = self.network.submit_each(&list),
+            None => self.serve(whole),
+        }
+        self.send_mail(&whole.partition.part_of);
+    }
+
+    /// Serves the part's nodes in the windows to which its events were advanced. What its hosts leave for the
+    /// whole world is done when that of all parts before it has been: at once after its hosts, or after its switches,
+    /// which no host's turn affects in these windows.
+    fn serve(&mut self, whole: &Whole<'_>) {
         self.receive_mail();
-        let network = &mut self.network;
-        network.events.collect_nodes();
-        network.defers_engine_events = true;
-        let is_large = network.fabric.topology.hosts() as usize > NEARBY_HOSTS;
-        while let Some(node) = self.network.events.next_node() {
+        self.network.events.collect_nodes();
+        self.serve_hosts();
+        let is_first = whole.gate.is_turn_of(self.number);
+        if is_first {
+            self.finish_turns(whole);
+        }
+        self.serve_switches();
+        if !is_first {
+            whole.gate.wait_for_turn(self.number);
+            self.finish_turns(whole);
+        }
+    }
+
+    /// Serves the hosts, each until an event concerns the whole world. Hosts come before switches.
+    fn serve_hosts(&mut self) {
+        self.network.defers_engine_events = true;
+        let is_large = self.network.is_large();
+        while let Some((_, next)) = self.network.events.upcoming(0)
+            && self.network.fabric.is_host(next)
+            && let Some(host) = self.network.events.next_node()
+        {
             if is_large {
                 self.network.prefetch();
             }
-            if self.network.fabric.is_host(node) {
-                self.serve_host(node);
-            } else {
-                self.network.serve_switch(node);
-            }
+            self.serve_host(host);
         }
         self.network.defers_engine_events = false;
-        self.send_mail(part_of);
+    }
+
+    fn serve_switches(&mut self) {
+        let is_large = self.network.is_large();
+        while let Some(switch) = self.network.events.next_node() {
+            if is_large {
+                self.network.prefetch();
+            }
+            self.network.serve_switch(switch);
+        }
+    }
+
+    /// Finishes the turns of hosts that wait for the whole world, and passes it on to the next part.
+    fn finish_turns(&mut self, whole: &Whole<'_>) {
+        if !self.left.is_empty() {
+            lock(&whole.world).finish_turns(&mut self.network, &mut self.left);
+        }
+        whole.gate.pass_turn(self.number);
     }
 
     /// Schedules the events from other parts.
@@ -131,31 +194,50 @@ impl Part {
     }
 
     /// Puts the events for other parts into their mailboxes.
-    pub(super) fn send_mail(&mut self, part_of: &[u16]) {
+    fn send_mail(&mut self, part_of: &[u16]) {
         let Self { network, outbox, .. } = self;
         network.events.send_mail(part_of, outbox);
     }
 
-    /// Serves a host until an event concerns the whole world.
+    /// Serves a host until an event concerns it and the whole world.
     fn serve_host(&mut self, host: NodeId) {
-        let network = &mut self.network;
-        network.current_host = Some(host);
-        while let Some((at, event)) = network.events.pop() {
-            network.now = at;
-            network.events_handled += 1;
+        self.network.current_host = Some(host);
+        while let Some((at, event)) = self.network.events.pop() {
+            self.network.now = at;
+            self.network.events_handled += 1;
             let cause = match event {
                 Event::Wake { .. } | Event::Act { .. } => Some(Cause::Host(event)),
                 _ => {
-                    network.handle(event);
-                    network.deferred.take().map(Cause::Engine)
+                    self.network.handle(event);
+                    self.take_notes(host, at).map(Cause::Engine)
                 }
             };
             if let Some(cause) = cause {
-                let turn = network.events.suspend();
-                self.suspended.push(Suspended { host, at, cause, turn });
+                let turn = Some(self.network.events.suspend());
+                self.left.push(Left { host, at, cause, turn });
                 break;
             }
         }
-        network.current_host = None;
+        self.network.current_host = None;
+    }
+
+    /// Leaves the events of a host's engine for the whole world that change nothing at the host; returns the first one
+    /// that may.
+    fn take_notes(&mut self, host: NodeId, at: SimTime) -> Option<EngineEvent> {
+        while let Some(event) = self.network.deferred.take() {
+            let is_note = match event {
+                EngineEvent::Connected { .. }
+                | EngineEvent::Accepted { .. }
+                | EngineEvent::Acked { .. } => false,
+                EngineEvent::Delivered { .. } | EngineEvent::Closed { .. } => self.takes_notes,
+                _ => true,
+            };
+            if !is_note {
+                return Some(event);
+            }
+            self.left.push(Left { host, at, cause: Cause::Engine(event), turn: None });
+            self.network.service(host);
+        }
+        None
     }
 }

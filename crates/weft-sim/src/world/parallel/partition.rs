@@ -51,6 +51,11 @@ impl Partition {
     }
 }
 
+/// Returns `true` if the hosts have several leaves, so that a network can be divided.
+pub(super) fn can_divide(topology: &Topology) -> bool {
+    ranges(topology, 2).len() > 1
+}
+
 /// Returns ranges of about equally many hosts that do not divide the hosts of a leaf.
 fn ranges(topology: &Topology, count: usize) -> Vec<Range<usize>> {
     let leaf = |host: NodeId| topology.ports(host).first().map(|&port| topology.link(port).to);
