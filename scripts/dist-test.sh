@@ -94,4 +94,24 @@ chroot "$work/bundle/rootfs" env ROOT=/host NODE_ADDRESS=10.0.0.1 HOSTS='10.0.0.
     PLUGINS=/usr/lib/cni/weft-cni sh /tmp/install.sh || die "the image does not prepare a node"
 CNI_COMMAND=VERSION chroot "$node" /opt/cni/bin/weft-cni </dev/null | grep -q '"1.1.0"' ||
     die "weft-cni does not run on a node without the image's C library"
+printf '%s\n' "dist-test: the Python package"
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install --quiet --no-index --no-deps "$out"/weft_fabric-*.whl
+(cd "$work" && venv/bin/python -c 'import weft.sim; assert weft.sim.scenarios()') || die "the wheel does not work"
+"$work/venv/bin/pip" uninstall --quiet --yes weft-fabric
+
+printf '%s\n' "dist-test: the chart and the bills of materials"
+tar -C "$work" -xf "$out"/weft-chart-*.tgz
+# Helm comes with `scripts/setup.sh kubernetes`.
+helm=${CARGO_TARGET_DIR:-target}/kubernetes/helm
+if [ -x "$helm" ]; then
+    "$helm" lint --quiet "$work/weft" || die "the chart does not pass helm lint"
+else
+    printf '%s\n' "dist-test: no $helm: the chart is not checked by it"
+fi
+[ -s "$work/weft/Chart.yaml" ] || die "the chart's archive has no weft/Chart.yaml"
+tar -C "$work" -xf "$out"/sbom-weft-*.tar.gz
+for bill in "$work"/sbom/*.json; do
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["components"]' "$bill" || die "$bill lists nothing"
+done
 printf '%s\n' "dist-test: all were installed, used and removed"

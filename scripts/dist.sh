@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes what is handed out of one build, in out/dist or the folder that is named: a tarball, Debian packages and RPMs of the same
-# files, an OCI image of Debian with those packages, checksums, and the release's notes. `make dist` builds first;
-# `scripts/dist-test.sh` installs, uses and removes each.
+# files, an OCI image of Debian with those packages, the Helm chart, the Python package, bills of materials, checksums, and the
+# release's notes. `make dist` builds first; `scripts/dist-test.sh` installs, uses and removes each.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -127,7 +127,29 @@ make_image() {
     rm -rf "$layout" "$root"
 }
 
+# The chart as `helm install` takes it: a folder of its name.
+make_chart() {
+    local chart=dist/kubernetes/chart
+    grep -q -x -F "version: $version" "$chart/Chart.yaml" && grep -q -x -F "appVersion: \"$version\"" "$chart/Chart.yaml" ||
+        die "$chart/Chart.yaml has another version than $version"
+    cp -r "$chart" "$out/weft"
+    archive "$out" weft | gzip -9 -n >"$out/weft-chart-$version.tgz"
+    rm -r "$out/weft"
+}
+
+# What `make wheel` and `make sbom` made.
+collect() {
+    local wheel
+    wheel=$(find out/wheel -name "weft_fabric-$version-*.whl" 2>/dev/null)
+    [ -f "$wheel" ] || die "out/wheel has not one wheel of version $version: make wheel"
+    [ -e out/sbom/weft-cli.cdx.json ] || die "out/sbom has no bill of materials: make sbom"
+    cp "$wheel" "$out"
+    archive out sbom | gzip -9 -n >"$out/sbom-weft-$version.tar.gz"
+}
+
 rm -rf "${out:?}"/*
+collect
+make_chart
 make_tarball
 lay_out "$tree/usr" /usr
 find "$tree/usr/share/man" -type f -exec gzip -9 -n {} +
