@@ -17,6 +17,14 @@ fn faketime() -> String {
     format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH)
 }
 
+/// Removes what that library leaves in `/dev/shm` when its process is killed.
+pub(crate) fn remove_clock(pid: u32) {
+    for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
+        // Other programs have none.
+        let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
+    }
+}
+
 /// The pages of the two controllers.
 pub(crate) const CONTROLLERS: [(&str, u16); 2] = [("a", 7490), ("b", 7491)];
 /// The time after which another controller leads when one falls silent: the default of two seconds is too short for two busy

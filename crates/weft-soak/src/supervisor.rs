@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::account::Account;
+use crate::daemons::remove_clock;
 use crate::journal::Journal;
 
 /// The interval at which ended programs are looked for.
@@ -142,6 +143,7 @@ impl Supervisor {
             };
             let _ = child.kill();
             let _ = child.wait();
+            remove_clock(child.id());
             if let Some(how) = how {
                 self.shared.journal.note(&slot.unit.name, how);
             }
@@ -186,9 +188,13 @@ impl Shared {
     /// Notes the end of a program, and starts it again when it is time.
     fn look_after(&self, slot: &Slot) {
         let mut process = slot.lock();
-        let ended = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-        if let Some(status) = ended {
+        let ended = process
+            .child
+            .as_mut()
+            .and_then(|child| Some((child.id(), child.try_wait().ok().flatten()?)));
+        if let Some((pid, status)) = ended {
             process.child = None;
+            remove_clock(pid);
             process.restart_at = Some(Instant::now() + slot.unit.restart_after);
             self.journal.note(&slot.unit.name, format!("the process ended: {status}"));
         }
