@@ -85,6 +85,7 @@ fn costs(kind: &Kind) -> Vec<Cost> {
             let mut all =
                 of(&format!("vpc h{host}"), &["cannot keep the fleet's part on the disk"]);
             all.extend(of("devices", &["where the devices are kept"]));
+            all.extend(of(&format!("device h{host}"), &["devices-not-kept"]));
             all
         }
     }
@@ -100,7 +101,7 @@ fn controllers() -> Vec<Cost> {
 
 fn killed(daemon: &str) -> Vec<Cost> {
     let mut all = of(daemon, &["the process ended: signal: 9"]);
-    match daemon.split_once(' ') {
+    match daemon.rsplit_once(' ') {
         Some(("vpc", _)) => {
             all.extend(of(daemon, &["lease-gained", "the fleet is not followed"]));
             all.extend(of(
@@ -119,7 +120,11 @@ fn killed(daemon: &str) -> Vec<Cost> {
                 all.extend(of("channel server h1", &["no daemon at"]));
             }
             all.extend(of("devices", &["h"]));
+            // Programs of this host are ended, and peers of theirs give them up.
+            all.extend(of(daemon, &["devices-restored"]));
+            all.extend(of("device", &["processes-", "queue-pairs-failed"]));
         }
+        Some(("monitor agent", _)) => all.extend(of("monitor", &["agent-lost", "agent-found"])),
         Some(("route", "a" | "b")) => all.extend(controllers()),
         _ => {}
     }

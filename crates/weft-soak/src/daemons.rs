@@ -7,23 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::HOSTS;
+use crate::clock::library;
 use crate::shared::Shared;
 use crate::stage::{EXTRA, MANAGER, TENANTS, management_address, tenant_address};
 use crate::supervisor::{Supervisor, Unit};
-
-/// The library by which a daemon's wall clock jumps, of Debian's package `libfaketime`. A time namespace moves the monotonic
-/// clock, which does not jump on real machines; this one moves the wall clock alone.
-fn faketime() -> String {
-    format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH)
-}
-
-/// Removes what that library leaves in `/dev/shm` when its process is killed.
-pub(crate) fn remove_clock(pid: u32) {
-    for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
-        // Other programs have none.
-        let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
-    }
-}
 
 /// The pages of the two controllers.
 pub(crate) const CONTROLLERS: [(&str, u16); 2] = [("a", 7490), ("b", 7491)];
@@ -47,7 +34,7 @@ pub(crate) fn controllers() -> String {
 /// # Errors
 /// Returns an error if a daemon cannot be started, or the fleet cannot be configured.
 pub(crate) fn start(shared: &Shared, supervisor: &Supervisor) -> Result<()> {
-    let library = faketime();
+    let library = library();
     ensure!(
         Path::new(&library).exists(),
         "no {library}, by which clocks jump: it comes with the Debian package libfaketime"
@@ -122,7 +109,7 @@ fn of_host(shared: &Shared, mut unit: Unit, host: usize) -> Unit {
 fn with_clock(shared: &Shared, mut unit: Unit) -> Result<Unit> {
     let file = clock_file(&unit.name);
     let path = shared.write(&file, "+0")?;
-    let library = faketime();
+    let library = library();
     let variables = [
         ("LD_PRELOAD", library.as_str()),
         ("FAKETIME_TIMESTAMP_FILE", &path),

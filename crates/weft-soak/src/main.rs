@@ -13,6 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "a soak runs in real time on a real machine")]
 
 mod account;
+mod clock;
 mod costs;
 mod daemons;
 mod fault;

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::account::Account;
-use crate::daemons::remove_clock;
+use crate::clock;
 use crate::journal::Journal;
 
 /// The interval at which ended programs are looked for.
@@ -143,7 +143,7 @@ impl Supervisor {
             };
             let _ = child.kill();
             let _ = child.wait();
-            remove_clock(child.id());
+            clock::remove_leftovers(child.id());
             if let Some(how) = how {
                 self.shared.journal.note(&slot.unit.name, how);
             }
@@ -194,7 +194,7 @@ impl Shared {
             .and_then(|child| Some((child.id(), child.try_wait().ok().flatten()?)));
         if let Some((pid, status)) = ended {
             process.child = None;
-            remove_clock(pid);
+            clock::remove_leftovers(pid);
             process.restart_at = Some(Instant::now() + slot.unit.restart_after);
             self.journal.note(&slot.unit.name, format!("the process ended: {status}"));
         }
