@@ -11,9 +11,9 @@ use crate::claim::Share;
 
 /// The class of the devices: with the vendor the part of a device's name before `=`.
 const CLASS: &str = "claim";
-/// Where containers have the libraries of `weft run`.
+/// The folder in which containers have the libraries of `weft run`.
 const LIBRARIES: &str = "/usr/lib/weft/verbs";
-/// What `weft run` has the dynamic linker load before a program's libraries.
+/// The libraries that `weft run` has the dynamic linker load before a program's own.
 const PRELOADS: [&str; 2] = ["libweft_preload.so", "libibverbs.so.1"];
 
 /// The folder of the descriptions, and what they refer to on the node.
@@ -69,7 +69,7 @@ impl Descriptions {
             json!({ "hostPath": host, "containerPath": container, "options": options })
         };
         // The folder, not the socket: the next daemon makes a new one.
-        let sockets = self.socket.parent().unwrap_or(Path::new("/"));
+        let sockets = self.socket.parent().unwrap_or_else(|| Path::new("/"));
         let mounts =
             [mount(sockets, sockets, "rw"), mount(&self.libraries, Path::new(LIBRARIES), "ro")];
         let preloads = PRELOADS.map(|name| format!("{LIBRARIES}/{name}")).join(":");

@@ -1,6 +1,6 @@
 //! The services that kubelet calls: registration, and the preparation of claims.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl DraPlugin for Driver {
         request: Request<NodePrepareResourcesRequest>,
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let _turn = self.turn.lock().await;
-        let mut claims = HashMap::new();
+        let mut claims = BTreeMap::new();
         for claim in request.into_inner().claims {
             let answer = match self.prepare(&claim).await {
                 Ok(shares) => NodePrepareResourceResponse {
@@ -93,7 +93,7 @@ impl DraPlugin for Driver {
         request: Request<NodeUnprepareResourcesRequest>,
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let _turn = self.turn.lock().await;
-        let mut claims = HashMap::new();
+        let mut claims = BTreeMap::new();
         for claim in request.into_inner().claims {
             let error = self.unprepare(&claim.uid).await.err();
             let error = error.map(|error| format!("{error:#}")).unwrap_or_default();

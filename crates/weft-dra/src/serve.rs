@@ -63,7 +63,7 @@ pub(crate) async fn serve(arguments: Args) -> Result<()> {
 /// Listens at a path, in place of a driver that has ended.
 fn listen(path: &Path) -> Result<UnixListener> {
     let open = || {
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        fs::create_dir_all(path.parent().unwrap_or_else(|| Path::new("/")))?;
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -18,7 +18,7 @@ pub(crate) const DEVICE: &str = "weft0";
 /// The capacity that claims consume.
 pub(crate) const QUEUE_PAIRS: &str = "queuePairs";
 
-/// What a slice offers.
+/// The offer of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     /// Queue pairs of the device.

@@ -414,6 +414,7 @@ mod tests {
 
     /// Checks a daemon in a container whose client is in the system around it: the kernel reports it as process 0.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "another process is waited for in real time")]
     fn a_client_outside_the_process_namespace_is_served() {
         const INSIDE: &str = "WEFT_TEST_CONTROL_SOCKET";
         if let Some(path) = std::env::var_os(INSIDE) {
@@ -421,7 +422,7 @@ mod tests {
             let began = Instant::now();
             while !matches!(control.poll_requests()[..], [(_, Ok(Request::Status))]) {
                 assert!(began.elapsed() < Duration::from_secs(30), "no request is accepted");
-                std::thread::yield_now();
+                weft_testkit::pause();
             }
             return;
         }
