@@ -87,6 +87,8 @@ kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft
 	$(CARGO) build --release --package weft-cli --package weft-dra
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
+	$(TARGET)/kubernetes/helm lint --quiet dist/kubernetes/chart --set 'hosts={10.0.0.1}' --set 'etcd.endpoints={10.0.0.1:2379}'
+	$(CARGO) test --package weft-kube --test apiserver -- --ignored
 	scripts/kubernetes/run.py
 
 evpn: ## Two hosts of the overlay and a VXLAN router, FRR with a kernel bridge, that share a network by BGP (as root, half a minute)

@@ -128,6 +128,7 @@ mod tests {
     use std::net::IpAddr;
 
     use k8s_openapi::api::core::v1::Pod as PodObject;
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
 
     use super::*;
 

@@ -66,8 +66,7 @@ impl Drop for Server {
 /// Returns the folder of Kubernetes' programs.
 fn programs() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::env::var_os("WEFT_KUBE_BIN")
-        .map_or_else(|| root.join("target/kubernetes/bin"), PathBuf::from)
+    std::env::var_os("WEFT_KUBE_BIN").map_or_else(|| root.join("target/kubernetes"), PathBuf::from)
 }
 
 impl Cluster {

@@ -468,7 +468,7 @@ impl World {
 }
 
 impl Network {
-    /// Returns `true` if there are so many hosts that their state must be prefetched.
+    /// Returns `true` if the state of hosts must be prefetched, because it exceeds the caches.
     fn is_large(&self) -> bool {
         self.fabric.topology.hosts() as usize > NEARBY_HOSTS
     }

@@ -39,7 +39,7 @@ struct Divided {
     whole: Events,
 }
 
-/// What all threads of a run see.
+/// The state that all threads of a run share.
 struct Whole<'a> {
     /// The world, whose network is an empty one while there are parts. In a window, the parts have it one after another.
     world: Mutex<&'a mut World>,

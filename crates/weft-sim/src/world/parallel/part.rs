@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) outbox: Vec<Mailbox>,
     /// The events from each part.
     pub(super) inbox: Vec<Mailbox>,
-    /// What the whole world must do when it is this part's turn, in order.
+    /// The work of the whole world when it is this part's turn, in order.
     pub(super) left: Vec<Left>,
     /// `true` if workloads only take note of deliveries and of the ends of channels.
     takes_notes: bool,
