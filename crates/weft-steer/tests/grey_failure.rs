@@ -102,7 +102,7 @@ fn until(daemon: &mut Daemon, what: &str, condition: impl Fn(&Daemon) -> bool) -
     while !condition(daemon) {
         let events: Vec<_> =
             daemon.events().iter().map(|it| (&it.router, &it.port, &it.text)).collect();
-        assert!(began.elapsed() < Duration::from_secs(30), "{what} never came; {events:#?}");
+        assert!(began.elapsed() < Duration::from_secs(120), "{what} never came; {events:#?}");
         daemon.turn().unwrap();
     }
     began.elapsed()

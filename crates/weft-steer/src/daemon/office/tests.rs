@@ -109,7 +109,7 @@ fn inventory(config: &SteerConfig) -> Result<Inventory, SteerError> {
 
 /// Lets daemons turn until a condition holds.
 fn until(what: &str, daemons: &mut [&mut Daemon], is_so: impl Fn(&[&mut Daemon]) -> bool) {
-    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(180);
     while !is_so(daemons) {
         assert!(std::time::Instant::now() < give_up, "{what}: never");
         daemons.iter_mut().for_each(|it| it.turn().unwrap());
