@@ -343,6 +343,6 @@ fn hosts_are_read_from_a_file_and_its_faults_are_named() {
     let refused = folder.weft(&["monitor", "serve", "--file", path]);
     assert!(said(&refused).contains("names no host"), "{}", said(&refused));
     let taken = folder.weft(&["monitor", "agent", "--listen", &agent.at]);
-    assert!(said(&taken).contains("cannot listen at"), "{}", said(&taken));
+    assert!(said(&taken).contains("cannot serve HTTP at"), "{}", said(&taken));
     drop::<Server>(server);
 }
