@@ -31,7 +31,7 @@ pub(super) struct Part {
     takes_notes: bool,
     /// The messages that are submitted when the run begins; `None` once it has.
     pub(super) put_off: Option<Vec<Submission>>,
-    /// Those of them that engines refused.
+    /// The messages among them that engines refused.
     pub(super) refused: Vec<Submission>,
 }
 
