@@ -46,12 +46,20 @@ impl Compare {
             target: target.into(),
             key: key.into(),
             target_union: Some(value),
+            range_end: vec![],
         })
     }
 
     /// The key does not exist.
     pub fn absent(key: &str) -> Self {
         Self::created(key, Revision(0))
+    }
+
+    /// No key begins with `prefix`.
+    pub fn none_below(prefix: &str) -> Self {
+        let Self(absent) = Self::absent(prefix);
+        let (key, range_end) = of_prefix(prefix);
+        Self(proto::Compare { key, range_end, ..absent })
     }
 
     /// The key exists.

@@ -72,6 +72,8 @@ fn reads_transactions_and_pages() {
         (Compare::modified("/a", created.next()), false),
         (Compare::value("/a", b"1"), true),
         (Compare::value("/a", b"2"), false),
+        (Compare::none_below("/a"), false),
+        (Compare::none_below("/a/"), true),
     ] {
         let transaction = Transaction::new().when(condition.clone()).get("/a");
         let outcome = client.transact(&transaction).unwrap();

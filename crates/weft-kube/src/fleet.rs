@@ -10,8 +10,8 @@ use weft_vswitch::fleet::{Key, Object};
 
 use crate::Owner;
 
-/// Maximum number of keys in a transaction, whose comparisons are one more.
-const MAX_KEYS: usize = 100;
+/// Maximum number of keys in a transaction. A key has up to two comparisons and the term one; etcd accepts 128.
+const MAX_KEYS: usize = 60;
 
 /// Maximum bytes of the values of a transaction. etcd accepts requests of 1.5 MiB.
 const MAX_BYTES: usize = 512 << 10;
@@ -253,6 +253,11 @@ impl Fleet {
                 Some(object) => transaction.put(&path, &object.json()),
                 None => transaction.delete(&path),
             };
+            if let (Key::Network(vni), None) = (key, object) {
+                // A machine may have been added that is not known here yet.
+                let machines = Key::machines(&self.prefix, *vni);
+                transaction = transaction.when(Compare::none_below(&machines));
+            }
         }
         let done = self.client.transact(&transaction)?;
         if !done.succeeded {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use weft_etcd::{Client, EtcdSettings};
-use weft_kube::{Fleet, FleetError, Owner, Term};
+use weft_kube::{Fleet, FleetError, Owner, Term, Written};
 use weft_testkit::etcd::{Etcd, etcd_is_missing};
 use weft_testkit::pause;
 use weft_vswitch::fleet::{Key, NetworkObject, Object};
@@ -110,6 +110,24 @@ fn only_differences_of_own_objects_are_written() {
     assert_eq!(world.get("policies/set/mine").unwrap(), r#"["10.0.0.0/8"]"#);
     assert_eq!(world.get("policies/set/k8s.other.a").unwrap(), r#"["10.0.0.0/8"]"#);
     assert_eq!(world.get("policies/set/k8s.test.b"), None);
+}
+
+/// A machine may arrive between the controller's reading and its deletion: etcd decides.
+#[test]
+fn a_network_is_not_deleted_under_a_machine_that_was_just_added() {
+    let Some(world) = World::start("machine") else { return };
+    let mut fleet = world.fleet();
+    fleet.begin(&term(1)).unwrap();
+    for vni in 8..28 {
+        fleet.write(&BTreeMap::from([network(vni, "k8s.test")])).unwrap();
+        world.put(&format!("networks/{vni}/machines/02:00:00:00:07:01"), r#"{"host":"h1"}"#);
+        let written = fleet.write(&BTreeMap::new());
+        assert!(
+            matches!(&written, Err(FleetError::Contended) | Ok(Written { deleted: 0, .. })),
+            "{written:?}"
+        );
+        assert!(world.get(&format!("networks/{vni}/settings")).is_some(), "network {vni}");
+    }
 }
 
 #[test]

@@ -94,6 +94,11 @@ impl Key {
         format!("{prefix}/{VERSION}/networks/{vni}/")
     }
 
+    /// Returns the prefix of the keys of a network's machines.
+    pub fn machines(prefix: &str, vni: u32) -> String {
+        format!("{prefix}/{VERSION}/networks/{vni}/machines/")
+    }
+
     /// Returns the prefix of the keys of all objects of a kind: `hosts`, `alive`, `ports`, `port-policies`, `networks` or
     /// `policies`.
     pub fn all(prefix: &str, kind: &str) -> String {
