@@ -24,7 +24,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/quick/weft-demo
 
 test: ## Everything CI checks: format, clippy, layers, circles, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs capture bindings monitor tenants etcd gnmi cni torch deny
+	@scripts/setup.sh build lab verbs capture bindings monitor tenants etcd gnmi cni apiserver torch deny
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
@@ -88,7 +88,6 @@ kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	$(TARGET)/kubernetes/helm lint --quiet dist/kubernetes/chart --set 'hosts={10.0.0.1}' --set 'etcd.endpoints={10.0.0.1:2379}'
-	$(CARGO) test --package weft-kube --test apiserver -- --ignored
 	scripts/kubernetes/run.py
 
 evpn: ## Two hosts of the overlay and a VXLAN router, FRR with a kernel bridge, that share a network by BGP (as root, half a minute)

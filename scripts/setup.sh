@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|kubernetes|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|soak|book ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|etcd|gnmi|cni|containerd|apiserver|kubernetes|rxe|rivals|torch|stock-torch|doors|miri|deny|sbom|dist|before|soak|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -199,11 +199,20 @@ want_kubernetes() {
     find_absent etcd:etcd-server openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
         redis-server redis-benchmark:redis-tools ib_write_bw:perftest ibv_devinfo:ibverbs-utils
     want_absent "tests with a whole Kubernetes"
-    local programs=scripts/kubernetes/programs version=k8s.io/component-base/version release
+    build_kubernetes kubernetes Kubernetes tool
+}
+
+# The API server alone, to which the controller of `weft-kube` speaks in tests.
+want_apiserver() { build_kubernetes apiserver "Kubernetes' API server" k8s.io/kubernetes/cmd/kube-apiserver; }
+
+# Builds parts of Kubernetes in the folder `$1`: `$2` names them, the rest is packages.
+build_kubernetes() {
+    local programs=scripts/kubernetes/programs version=k8s.io/component-base/version release folder=$1 what=$2
+    shift 2
     # Its own scripts set the version, without which a node would call itself v0.0.0.
     release=$(sed -n 's,^\s*k8s.io/kubernetes v\([0-9.]*\).*,\1,p' "$programs/go.mod")
-    CGO_ENABLED=0 build_go "$programs" kubernetes Kubernetes \
-        -ldflags "-s -w -X $version.gitVersion=v$release -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$release")" tool
+    CGO_ENABLED=0 build_go "$programs" "$folder" "$what" \
+        -ldflags "-s -w -X $version.gitVersion=v$release -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$release")" "$@"
 }
 
 # Guests with the kernel's RDMA devices, which this machine's kernel need not have: a kernel to boot, libibverbs' drivers, and
@@ -389,6 +398,7 @@ for group in "$@"; do
     gnmi) want_gnmi ;;
     cni) want_cni ;;
     containerd) want_containerd ;;
+    apiserver) want_apiserver ;;
     kubernetes) want_kubernetes ;;
     rxe) want_rxe ;;
     rivals) want_rivals ;;
@@ -402,6 +412,6 @@ for group in "$@"; do
     before) need_before ;;
     soak) want_soak ;;
     book) want_book ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, kubernetes, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, soak, book)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, etcd, gnmi, cni, containerd, apiserver, kubernetes, rxe, rivals, torch, stock-torch, doors, miri, deny, sbom, dist, before, soak, book)" ;;
     esac
 done

@@ -63,19 +63,20 @@ impl Drop for Server {
     }
 }
 
-/// Returns the folder of Kubernetes' programs.
-fn programs() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    std::env::var_os("WEFT_KUBE_BIN").map_or_else(|| root.join("target/kubernetes"), PathBuf::from)
+/// Returns the API server that `scripts/setup.sh apiserver` has built.
+fn program() -> PathBuf {
+    // TARGET/PROFILE/deps/TEST
+    let own = std::env::current_exe().expect("the test has a path");
+    own.ancestors().nth(3).expect("it is in a build folder").join("apiserver/kube-apiserver")
 }
 
 impl Cluster {
     /// Starts a control plane; `None`, after reporting the reason, if a program is missing.
     pub(crate) fn start(name: &str) -> Option<Self> {
         let test = format!("apiserver, {name}");
-        let program = programs().join("kube-apiserver");
+        let program = program();
         if !program.exists() {
-            let reason = format!("no {} (make kubernetes)", program.display());
+            let reason = format!("no {} (scripts/setup.sh apiserver)", program.display());
             weft_testkit::skip(&test, &reason);
             return None;
         }

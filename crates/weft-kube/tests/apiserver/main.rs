@@ -166,7 +166,6 @@ const ISOLATED: &str = r#"{"podSelector":{"matchLabels":{"app":"web"}},
     "ingress":[{"from":[{"podSelector":{"matchLabels":{"app":"cart"}}}],"ports":[{"port":"http"}]}]}"#;
 
 #[test]
-#[ignore = "it needs kube-apiserver, which is built in ten minutes (make kubernetes)"]
 fn networks_are_written_and_their_status_says_so() {
     let Some(mut test) = Test::start("networks") else { return };
     test.put("networks/200/settings", r#"{"reliable":false}"#);
@@ -218,7 +217,6 @@ fn networks_are_written_and_their_status_says_so() {
 }
 
 #[test]
-#[ignore = "it needs kube-apiserver, which is built in ten minutes (make kubernetes)"]
 fn policies_follow_pods_and_only_own_objects_are_touched() {
     let Some(mut test) = Test::start("policies") else { return };
     test.put("policies/set/mine", r#"["10.0.0.0/8"]"#);
@@ -280,7 +278,6 @@ fn policies_follow_pods_and_only_own_objects_are_touched() {
 }
 
 #[test]
-#[ignore = "it needs kube-apiserver, which is built in ten minutes (make kubernetes)"]
 fn a_paused_leader_is_replaced_and_fenced() {
     let Some(mut test) = Test::start("leader") else { return };
     test.namespace("shop", &json!({}));
@@ -314,7 +311,6 @@ fn a_paused_leader_is_replaced_and_fenced() {
 }
 
 #[test]
-#[ignore = "it needs kube-apiserver, which is built in ten minutes (make kubernetes)"]
 fn a_server_that_restarts_and_history_that_is_gone_lose_nothing() {
     let Some(mut test) = Test::start("restart") else { return };
     test.namespace("shop", &json!({}));
