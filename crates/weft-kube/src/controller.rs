@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::fleet::{Fleet, FleetError, Written};
 use crate::observe::Observed;
+use crate::page::Health;
 use crate::report::Reports;
 use crate::{Settings, Term, Translation, Verdict, translate};
 
@@ -27,6 +28,7 @@ pub struct Controller {
     settings: Settings,
     observed: Observed,
     reports: Reports,
+    health: Health,
     /// Away while a thread that may block has it.
     fleet: Option<Fleet>,
 }
@@ -41,7 +43,13 @@ impl Controller {
     /// Returns a controller of a cluster, which follows its objects from now on. Its name in reports is `instance`.
     pub fn new(client: Client, settings: Settings, fleet: Fleet, instance: &str) -> Self {
         let (observed, fleet) = (Observed::follow(&client), Some(fleet));
-        Self { settings, observed, reports: Reports::new(client, instance), fleet }
+        let (reports, health) = (Reports::new(client, instance), Health::default());
+        Self { settings, observed, reports, health, fleet }
+    }
+
+    /// Returns the state that the controller's page shows.
+    pub fn health(&self) -> Health {
+        self.health.clone()
     }
 
     /// Writes the fleet's objects whenever this is the leader, until `stop` is `true`.
@@ -54,8 +62,10 @@ impl Controller {
             () = self.observed.ready() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
+        self.health.follows();
         while !*stop.borrow() {
             let own = term.borrow_and_update().clone();
+            self.health.leads(false);
             let Some(own) = own else {
                 tokio::select! {
                     _ = term.changed() => {}
@@ -67,11 +77,13 @@ impl Controller {
             match self.with_fleet(move |fleet| fleet.begin(&begun)).await {
                 Ok(()) => {
                     tracing::info!(holder = own.holder, transitions = own.transitions, "leading");
+                    self.health.leads(true);
                     self.lead(&mut term, &mut stop).await;
                     tracing::info!("leading no longer");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "this term does not begin");
+                    self.health.failed(&error);
                     pause(RETRY, &mut stop).await;
                 }
             }
@@ -108,6 +120,7 @@ impl Controller {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the fleet is not written; trying again");
+                    self.health.failed(&error);
                     Some(Instant::now() + RETRY)
                 }
             };
@@ -115,11 +128,19 @@ impl Controller {
     }
 
     async fn others_have_changed(&mut self) -> bool {
-        match self.with_fleet(Fleet::refresh).await {
-            Ok(changed) => changed,
+        let look = |fleet: &mut Fleet| Ok((fleet.refresh()?, fleet.lost().map(str::to_owned)));
+        match self.with_fleet(look).await {
+            Ok((changed, lost)) => {
+                if let Some(reason) = lost {
+                    self.health.failed(&reason);
+                }
+                changed
+            }
             Err(error) => {
                 tracing::warn!(%error, "etcd is not followed");
-                false
+                self.health.failed(&error);
+                // Once it is followed again the fleet is written, which ends the fault.
+                true
             }
         }
     }
@@ -133,6 +154,7 @@ impl Controller {
         };
         let (Translation { warnings, mut verdicts, objects }, written) =
             self.with_fleet(work).await?;
+        self.health.written(&written, objects.len());
         if written.set + written.deleted > 0 {
             let (set, deleted, total) = (written.set, written.deleted, objects.len());
             tracing::info!(set, deleted, objects = total, "fleet written");

@@ -78,6 +78,8 @@ pub struct Fleet {
     watch: Option<Watch>,
     /// The prefixes that are not watched yet.
     unlisted: BTreeSet<String>,
+    /// The reason that changes of others do not arrive.
+    lost: Option<String>,
 }
 
 impl Fleet {
@@ -87,7 +89,8 @@ impl Fleet {
         // Beside the fleet's keys, which hosts and `weft fleet` read.
         let fence = format!("{prefix}-kube/{}/leader", owner.as_str());
         let (term, known, watch) = (None, BTreeMap::new(), None);
-        Self { client, prefix: prefix.to_owned(), owner, fence, term, known, watch, unlisted }
+        let prefix = prefix.to_owned();
+        Self { client, prefix, owner, fence, term, known, watch, unlisted, lost: None }
     }
 
     /// Begins a term: from now on writes of earlier terms are refused.
@@ -113,7 +116,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Takes the changes of others that have arrived. Returns `true` if there were any.
+    /// Takes the changes of others that have arrived. Returns `true` if there were any, or could be after an interruption.
     ///
     /// # Errors
     /// A request failed.
@@ -127,9 +130,13 @@ impl Fleet {
                 }
                 WatchEvent::Compacted { prefix, .. } => drop(self.unlisted.insert(prefix)),
                 WatchEvent::Connected { endpoint } => {
-                    tracing::info!(etcd = endpoint, "etcd is followed")
+                    tracing::info!(etcd = endpoint, "etcd is followed");
+                    changed |= self.lost.take().is_some();
                 }
-                WatchEvent::Disconnected(error) => tracing::warn!(%error, "etcd is lost"),
+                WatchEvent::Disconnected(error) => {
+                    tracing::warn!(%error, "etcd is lost");
+                    self.lost = Some(error.to_string());
+                }
             }
         }
         while let Some(path) = self.unlisted.first().cloned() {
@@ -138,6 +145,11 @@ impl Fleet {
             changed = true;
         }
         Ok(changed)
+    }
+
+    /// Returns the reason that changes of others do not arrive, while they do not.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn list(&mut self, path: &str) -> Result<(), FleetError> {

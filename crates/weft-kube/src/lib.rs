@@ -15,6 +15,7 @@
 //! | objects of the API server | `observe.rs` |
 //! | the status of networks, events of policies | `report.rs` |
 //! | the loop | `controller.rs` |
+//! | health and metrics over HTTP | `page.rs` |
 //!
 //! Translation is a function: it reads no clock and opens no connection.
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod fleet;
 mod names;
 mod network;
 mod observe;
+mod page;
 mod peers;
 mod pod;
 mod policy;
@@ -40,6 +42,7 @@ pub use election::Election;
 pub use fleet::{Fleet, FleetError, Term, Written};
 pub use names::{Owner, OwnerError};
 pub use network::{Verdict, WeftNetwork, WeftNetworkSpec, WeftNetworkStatus, crd_yaml};
+pub use page::Health;
 pub use pod::{Labels, Pod};
 pub use protocol::Protocol;
 pub use selector::selects;

@@ -1,7 +1,8 @@
 //! The program `weft-kube`: a controller of a Kubernetes cluster.
 #![forbid(unsafe_code)]
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use kube::{Api, Client};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 use weft_etcd::{EtcdSettings, EtcdTls};
@@ -63,11 +65,18 @@ struct Run {
     /// The time after which a leader that is silent is replaced, whole seconds
     #[arg(long, env = "WEFT_KUBE_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
     lease_seconds: u64,
+    /// The address and port of /healthz, /readyz and /metrics; without it there is no page
+    #[arg(long, env = "WEFT_KUBE_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
 }
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let done = match Arguments::parse().verb {
         Verb::Run(run) => run.run(),
         Verb::Crd => print(&weft_kube::crd_yaml()),
@@ -94,6 +103,10 @@ impl Run {
         let (stopping, stop) = watch::channel(false);
         stop_on_signals(stopping)?;
         runtime.block_on(async {
+            let page = match self.listen {
+                Some(address) => Some(listen(address).await?),
+                None => None,
+            };
             let client = Client::try_default().await.context("no configuration of a cluster")?;
             let fleet = Fleet::new(weft_etcd::Client::new(&etcd)?, &self.prefix, owner.clone());
             let holder = holder()?;
@@ -105,7 +118,11 @@ impl Run {
             let elected = tokio::spawn(election.run(term));
             let node_addresses = self.node_addresses.clone();
             let settings = Settings { owner, pod_network: self.pod_network, node_addresses };
-            Controller::new(client, settings, fleet, &holder).run(terms, stop).await;
+            let controller = Controller::new(client, settings, fleet, &holder);
+            if let Some(page) = page {
+                tokio::spawn(controller.health().serve(page));
+            }
+            controller.run(terms, stop).await;
             elected.await.context("the election ended")
         })
     }
@@ -120,6 +137,13 @@ impl Run {
         });
         EtcdSettings { tls, ..EtcdSettings::plain(&endpoints) }
     }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let page = bound.with_context(|| format!("cannot listen at {address} (--listen)"))?;
+    tracing::info!(address = %page.local_addr()?, "the page is served");
+    Ok(page)
 }
 
 /// Returns a name that no other process has: a pod that starts again is another holder.

@@ -1,4 +1,4 @@
-//! Generates `docs/reference/metrics.md`: the metrics of the monitor, the overlay's and the device's daemon and the route controller, and
+//! Generates `docs/reference/metrics.md`: the metrics of the monitor, the overlay's and the device's daemon and both controllers, and
 //! the transport's counters, which reports have too.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ struct Source {
     file: &'static str,
 }
 
-fn sources() -> [Source; 4] {
+fn sources() -> [Source; 5] {
     [
         Source {
             title: "Programs: `weft monitor`",
@@ -68,6 +68,13 @@ fn sources() -> [Source; 4] {
             about: "They are served beside its page, by default at port 7490.",
             text: cmd::route::metrics::text(&samples::view()),
             file: "crates/weft-cli/src/cmd/route/metrics.rs",
+        },
+        Source {
+            title: "The controller of Kubernetes: `weft-kube run --listen`",
+            about: "The chart has it listen at port 9466.",
+            // A test of weft-kube serves this text.
+            text: read("crates/weft-kube/tests/golden/metrics.txt"),
+            file: "crates/weft-kube/src/page.rs",
         },
     ]
 }

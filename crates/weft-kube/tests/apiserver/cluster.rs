@@ -1,6 +1,8 @@
 //! A control plane on this host's loopback: etcd and kube-apiserver, and controllers of it.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -90,7 +92,7 @@ impl Cluster {
         let tokens = folder.join("tokens.csv");
         let users = "admin-token,admin,1,system:masters\ncontroller-token,weft-kube,2,\n";
         std::fs::write(&tokens, users).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let shown = |path: &Path| path.display().to_string();
         let arguments = vec![
             format!("--etcd-servers=http://{}", etcd.endpoints()[0]),
@@ -160,11 +162,24 @@ impl Cluster {
                 "10.244.0.1",
             ])
             .args(["--etcd", &self.etcd.endpoints()[0], "--lease-seconds", &LEASE.to_string()])
+            .args(["--listen", "127.0.0.1:0"])
             .env("KUBECONFIG", self.kubeconfig("controller"))
             .env("HOSTNAME", format!("controller-{number}"));
         let log = self.etcd.folder().join(format!("controller-{number}.log"));
         self.controllers.push(Server::start(&mut command, log));
         number
+    }
+
+    /// Returns the body of a controller's answer to `/readyz`; `None` if the page is not served yet.
+    pub(crate) fn readiness(&self, controller: usize) -> Option<String> {
+        let log = self.log(controller);
+        let line = log.lines().find(|line| line.contains("the page is served"))?;
+        let address = line.rsplit_once("address=").expect("the line has the address").1;
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer.rsplit_once("\r\n\r\n")?.1.trim_end().to_owned())
     }
 
     /// Returns the log of a controller.
@@ -204,7 +219,7 @@ fn serve(program: &Path, arguments: &[String], folder: &Path) -> Server {
     let port = arguments.iter().find_map(|it| it.strip_prefix("--secure-port=")).unwrap();
     let until = Instant::now() + LIMIT;
     // The port is open when the server has read its objects; requests wait for what is left.
-    while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+    while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
         let ended = server.child.try_wait().expect("a child");
         assert!(ended.is_none() && Instant::now() < until, "kube-apiserver: {}", server.log());
         pause();

@@ -288,9 +288,17 @@ fn a_paused_leader_is_replaced_and_fenced() {
     let web = test.pod("shop", "web", "10.244.0.5");
     test.wait("the pod is known", |test| test.groups(&web).is_some());
     assert_eq!(test.leader().as_ref(), Some(&old), "the second one waits");
+    for (controller, state) in [(first, "ok, leads"), (second, "ok, stands by")] {
+        test.wait("the page says so", |test| {
+            test.cluster.readiness(controller).as_deref() == Some(state)
+        });
+    }
 
     test.cluster.pause(first);
-    test.wait("the second one leads", |test| test.leader().is_some_and(|it| it != old));
+    test.wait("the second one leads", |test| {
+        test.leader().is_some_and(|it| it != old)
+            && test.cluster.readiness(second).as_deref() == Some("ok, leads")
+    });
     let cart = test.pod("shop", "cart", "10.244.0.6");
     test.wait("it writes", |test| test.groups(&cart).is_some());
     let new = test.leader();

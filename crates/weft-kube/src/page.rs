@@ -1,0 +1,254 @@
+//! What kubelets and Prometheus ask of a controller: `/healthz`, `/readyz` and `/metrics` over HTTP.
+//!
+//! The page is served on the controller's own thread: an answer to `/healthz` shows that this thread runs.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use crate::Written;
+
+/// Maximum number of connections. More wait.
+const MAX_CONNECTIONS: usize = 32;
+
+/// Maximum duration of a connection: a prober has one question.
+const MAX_DURATION: Duration = Duration::from_secs(10);
+
+/// Time until the next connection is accepted after an error.
+const RETRY: Duration = Duration::from_millis(50);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The state of a controller, as its page shows it. Copies are of the same state.
+#[derive(Clone, Debug, Default)]
+pub struct Health(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// `true` once the objects of the cluster have been read.
+    follows: bool,
+    /// `true` while this controller has the Lease and its term has begun in etcd.
+    leads: bool,
+    /// The reason that the fleet cannot be read or written, while it cannot.
+    fault: Option<String>,
+    /// Number of objects that the cluster wants in the fleet.
+    objects: usize,
+    set: u64,
+    deleted: u64,
+    failures: u64,
+}
+
+impl Health {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The objects of the cluster have been read.
+    pub(crate) fn follows(&self) {
+        self.with(|state| state.follows = true);
+    }
+
+    /// A term of this controller has begun, or ended.
+    pub(crate) fn leads(&self, leads: bool) {
+        self.with(|state| {
+            state.leads = leads;
+            state.fault = None;
+        });
+    }
+
+    /// The fleet was written.
+    pub(crate) fn written(&self, written: &Written, objects: usize) {
+        self.with(|state| {
+            (state.objects, state.fault) = (objects, None);
+            state.set += written.set as u64;
+            state.deleted += written.deleted as u64;
+        });
+    }
+
+    /// The fleet cannot be read or written.
+    pub(crate) fn failed(&self, reason: &impl ToString) {
+        self.with(|state| {
+            state.fault = Some(reason.to_string());
+            state.failures += 1;
+        });
+    }
+
+    /// Answers all requests, without end.
+    pub async fn serve(self, listener: TcpListener) {
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
+            let Ok((stream, _)) = listener.accept().await else {
+                // The process has no descriptors left: some are released soon.
+                sleep(RETRY).await;
+                continue;
+            };
+            let served = timeout(MAX_DURATION, self.clone().answer(stream));
+            tokio::spawn(async move {
+                // A client that is too slow, or sends no HTTP, is closed.
+                let _ = served.await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn answer(self, stream: TcpStream) -> hyper::Result<()> {
+        let answer = |request: Request<Incoming>| {
+            let response = self.response(request.method(), request.uri().path());
+            std::future::ready(Ok::<_, Infallible>(response))
+        };
+        let mut connection = http1::Builder::new();
+        connection
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service_fn(answer))
+            .await
+    }
+
+    fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let (status, kind, body) = match path {
+            _ if !matches!(*method, Method::GET | Method::HEAD) => {
+                (StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n".to_owned())
+            }
+            "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            "/readyz" => {
+                let (status, line) = self.with(|state| state.readiness());
+                (status, TEXT, line + "\n")
+            }
+            "/metrics" => (StatusCode::OK, OPENMETRICS, self.with(|state| state.metrics())),
+            _ => (StatusCode::NOT_FOUND, TEXT, "/healthz, /readyz, /metrics\n".to_owned()),
+        };
+        let response = Response::builder().status(status).header(CONTENT_TYPE, kind);
+        let response = response.header(CACHE_CONTROL, "no-store").body(Full::from(body));
+        response.expect("the headers are constants")
+    }
+}
+
+impl State {
+    fn readiness(&self) -> (StatusCode, String) {
+        let down = |reason: String| (StatusCode::SERVICE_UNAVAILABLE, reason);
+        match &self.fault {
+            _ if !self.follows => down("the cluster's objects have not been read".into()),
+            Some(fault) => down(format!("the fleet cannot be read or written: {fault}")),
+            None if self.leads => (StatusCode::OK, "ok, leads".into()),
+            None => (StatusCode::OK, "ok, stands by".into()),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let bit = u64::from;
+        let (objects, usable) = (self.objects as u64, bit(self.fault.is_none()));
+        let mut text = String::new();
+        for (name, help, value) in [
+            ("weft_kube_leads", "1 if this controller leads, else 0", bit(self.leads)),
+            ("weft_kube_follows", "1 once the cluster's objects have been read", bit(self.follows)),
+            ("weft_kube_usable", "0 while the fleet cannot be read or written, else 1", usable),
+            ("weft_kube_objects", "Objects that the cluster wants in the fleet", objects),
+        ] {
+            family(&mut text, name, "gauge", help, &[("", value)]);
+        }
+        let changes = [("{kind=\"set\"}", self.set), ("{kind=\"deleted\"}", self.deleted)];
+        let help = "Objects written since the start";
+        family(&mut text, "weft_kube_changes", "counter", help, &changes);
+        let help = "Failed attempts to read or write the fleet since the start";
+        family(&mut text, "weft_kube_failures", "counter", help, &[("", self.failures)]);
+        text + "# EOF\n"
+    }
+}
+
+/// Adds a family of metrics with its samples, each with its labels.
+fn family(text: &mut String, name: &str, kind: &str, help: &str, samples: &[(&str, u64)]) {
+    *text += &format!("# HELP {name} {help}.\n# TYPE {name} {kind}\n");
+    let suffix = if kind == "counter" { "_total" } else { "" };
+    for (labels, value) in samples {
+        *text += &format!("{name}{suffix}{labels} {value}\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn ask(health: &Health, path: &str) -> (StatusCode, String) {
+        let response = health.response(&Method::GET, path);
+        let status = response.status();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let body = http_body_util::BodyExt::collect(response.into_body());
+        let body = runtime.block_on(body).unwrap().to_bytes();
+        (status, String::from_utf8(body.into()).unwrap())
+    }
+
+    #[test]
+    fn a_controller_is_ready_once_it_follows_and_while_it_can_write() {
+        let health = Health::default();
+        let ready = || ask(&health, "/readyz");
+        assert_eq!(ready().0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&health, "/healthz"), (StatusCode::OK, "ok\n".into()));
+        health.follows();
+        assert_eq!(ready(), (StatusCode::OK, "ok, stands by\n".into()));
+        health.leads(true);
+        assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
+        health.failed(&"no etcd");
+        let refused = "the fleet cannot be read or written: no etcd\n".to_owned();
+        assert_eq!(ready(), (StatusCode::SERVICE_UNAVAILABLE, refused));
+        health.written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
+        assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
+        // A standby has nothing that it could not write.
+        health.failed(&"no etcd");
+        health.leads(false);
+        assert_eq!(ready().1, "ok, stands by\n");
+    }
+
+    #[test]
+    fn prometheus_reads_the_metrics() {
+        let health = Health::default();
+        health.follows();
+        health.leads(true);
+        health.written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
+        health.failed(&"no etcd");
+        let text = ask(&health, "/metrics").1;
+        assert_eq!(text, include_str!("../tests/golden/metrics.txt"));
+        assert_eq!(weft_testkit::samples(&text).len(), 7);
+    }
+
+    #[test]
+    fn requests_of_other_methods_and_paths_are_refused() {
+        let health = Health::default();
+        assert_eq!(ask(&health, "/").0, StatusCode::NOT_FOUND);
+        let post = health.response(&Method::POST, "/healthz");
+        assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[test]
+    fn a_silent_client_delays_no_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(Health::default().serve(listener));
+        let client = std::thread::spawn(move || {
+            let _silent = std::net::TcpStream::connect(address).unwrap();
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        let ended = tokio::task::spawn_blocking;
+        let answer =
+            runtime.block_on(async { ended(move || client.join().unwrap()).await.unwrap() });
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok\n"), "{answer}");
+    }
+}
