@@ -1,4 +1,4 @@
-//! What kubelets and Prometheus ask of a controller: `/healthz`, `/readyz` and `/metrics` over HTTP.
+//! Health and metrics of a controller, for kubelets and Prometheus: `/healthz`, `/readyz` and `/metrics` over HTTP.
 //!
 //! The page is served on the controller's own thread: an answer to `/healthz` shows that this thread runs.
 
