@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use weft_guard::tls::TlsError;
 
 use super::settings::Settings;
 
@@ -38,6 +39,14 @@ fn later(error: impl std::fmt::Display) -> Fault {
     Fault::Later(error.to_string(), None)
 }
 
+/// Returns the fault of a refused certificate. The error names the options of Weft's commands.
+fn refused(error: TlsError) -> Fault {
+    later(format!(
+        "{error}. For a collector, OTEL_EXPORTER_OTLP_CERTIFICATE is --ca, OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is --certificate and \
+         OTEL_EXPORTER_OTLP_CLIENT_KEY is --key"
+    ))
+}
+
 impl Settings {
     /// Sends a message to a path below the collector's URL. Returns the response.
     ///
@@ -57,10 +66,13 @@ impl Settings {
     async fn exchange(&self, path: &str, body: Vec<u8>) -> Result<Bytes, Fault> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(later)?;
         match &self.tls {
-            None => self.ask(stream, path, body).await,
+            None => self.ask(stream, path, body, later).await,
             Some(connector) => {
-                let stream = connector.connect(&self.host, stream).await.map_err(later)?;
-                self.ask(stream, path, body).await
+                let stream = connector.connect(&self.host, stream).await.map_err(refused)?;
+                let cause = |error: hyper::Error| {
+                    connector.explain(&self.host, &error).map_or_else(|| later(error), refused)
+                };
+                self.ask(stream, path, body, cause).await
             }
         }
     }
@@ -70,13 +82,14 @@ impl Settings {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         path: &str,
         body: Vec<u8>,
+        cause: impl Fn(hyper::Error) -> Fault,
     ) -> Result<Bytes, Fault> {
         let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(later)?;
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(&cause)?;
         let connection = tokio::spawn(connection);
         let answer = async {
             let request = self.request(path, body)?;
-            let response = sender.send_request(request).await.map_err(later)?;
+            let response = sender.send_request(request).await.map_err(&cause)?;
             read(response).await
         };
         let answer = answer.await;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 mod collector;
 
 use collector::{Collector, Received};
+use weft_testkit::{Authority, Issued, Validity};
 
 /// The time limit for a message.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -68,6 +69,11 @@ fn free_address() -> String {
 impl Overlay {
     /// Starts a daemon that sends to a collector at this address.
     fn start(folder: &Folder, collector: &str) -> Self {
+        Self::start_with(folder, &format!("http://{collector}/prefix"), &[])
+    }
+
+    /// Starts a daemon that sends to a collector with this URL, with more variables.
+    fn start_with(folder: &Folder, collector: &str, variables: &[(&str, &Path)]) -> Self {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (config, control) = (folder.path("vpc.toml"), folder.path("vpc.sock"));
         let text = format!(
@@ -79,7 +85,7 @@ impl Overlay {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
         command.args(["vpc", "serve", "--metrics", &metrics, "--log", "json", "--config"]);
         command.arg(&config).env("OTEL_METRIC_EXPORT_INTERVAL", "300");
-        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}/prefix"));
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector).envs(variables.iter().copied());
         command.env("OTEL_EXPORTER_OTLP_HEADERS", "x-token=a%2Cb");
         command.env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=lab");
         let log = fs::File::create(folder.path("log")).unwrap();
@@ -274,6 +280,45 @@ fn a_collector_that_is_away_is_one_event_and_gets_the_events_when_it_is_back() {
     }
     wait(&collector, |received| samples_of(received, overlay.started));
     assert!(overlay.terminate());
+}
+
+/// A collector with TLS that wants certificates of its clients.
+#[test]
+fn a_collector_and_a_daemon_know_each_other_by_certificates() {
+    let folder = Folder::new("otlp-tls");
+    let (ours, others) = (Authority::new(&folder.0, "ours"), Authority::new(&folder.0, "others"));
+    let server = ours.issue("collector", &["127.0.0.1"], Validity::Current);
+    let client = ours.issue("daemon", &["daemon"], Validity::Current);
+    let collector = Collector::default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/prefix", listener.local_addr().unwrap());
+    collector.serve_tls(listener, &ours, server);
+    let start = |authority: &Authority, own: Option<&Issued>| {
+        let mut variables = vec![("OTEL_EXPORTER_OTLP_CERTIFICATE", &*authority.certificate)];
+        if let Some(own) = own {
+            variables.push(("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &own.certificate));
+            variables.push(("OTEL_EXPORTER_OTLP_CLIENT_KEY", &own.key));
+        }
+        Overlay::start_with(&folder, &url, &variables)
+    };
+    let log = || fs::read_to_string(folder.path("log")).unwrap();
+    // Neither a collector of another authority nor one that wants a certificate gets anything.
+    for (authority, own, reason) in [
+        (&others, Some(&client), "was not issued by an authority in"),
+        (&ours, None, "wants a client's certificate"),
+    ] {
+        let overlay = start(authority, own);
+        overlay.until(|| log().contains("\"event\":\"export-failed\""));
+        assert!(log().contains(reason), "{}", log());
+        let received = collector.0.lock().unwrap();
+        assert!(received.metrics.is_empty() && received.logs.is_empty());
+    }
+    let mut overlay = start(&ours, Some(&client));
+    overlay.reload();
+    wait(&collector, |received| samples_of(received, overlay.started));
+    wait(&collector, |received| events(received, "reload-applied").next().cloned());
+    assert!(overlay.terminate());
+    assert!(!log().contains("export-failed"), "{}", log());
 }
 
 /// A collector that accepts connections and never answers.
