@@ -12,6 +12,9 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// The time after the recovery for which they count: drops are reported once in ten seconds.
 const AFTER: Duration = Duration::from_secs(12);
 
+/// What a client of a device says whose daemon ended meanwhile.
+const CLOSED: &str = "the daemon, or the relay of a virtual machine, has closed the connection";
+
 /// A daemon or workload and a part of its text.
 type Cost = (String, &'static str);
 
@@ -115,9 +118,12 @@ fn killed(daemon: &str) -> Vec<Cost> {
             all.extend(of(&format!("pingpong h{before}-{host}"), &[""]));
             all.extend(of(&format!("pingpong {host}-h{after}"), &[""]));
             if index < 2 {
-                // Both ends open the device again and again until its daemon is back.
-                all.extend(of("channel h0-h1", &["call ", "no daemon at"]));
-                all.extend(of("channel server h1", &["no daemon at"]));
+                // Both ends open the device again and again until its daemon is back. One that asks the daemon for something
+                // as it is killed says so.
+                let opening = ["no daemon at", CLOSED];
+                all.extend(of("channel h0-h1", &["call "]));
+                all.extend(of("channel h0-h1", &opening));
+                all.extend(of("channel server h1", &opening));
             }
             all.extend(of("devices", &["h"]));
             // Programs of this host are ended, and peers of theirs give them up.
@@ -151,6 +157,7 @@ mod tests {
             trouble(101, "pingpong h1-h2", "any"),
             trouble(101, "channel h0-h1", "call 7: the channel is closed"),
             trouble(101, "channel server h1", "weft: device soak: no daemon at /run/x"),
+            trouble(101, "channel server h1", &format!("weft: device soak: {CLOSED}")),
         ];
         assert_eq!(unexplained(&explained, &by), [&explained[0]; 0]);
         let lost = [
