@@ -115,6 +115,8 @@ make_image() {
         --customize-hook='chroot "$1" sh -c "dpkg -i /tmp/*.deb && rm /tmp/*.deb"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" || die "mmdebstrap could not make the image's system"
+    # Folders that apt makes again. Their owner depends on whether apt's own user could reach them here.
+    rm -rf "$root"/var/cache/apt/archives/partial "$root"/var/lib/apt/lists/partial
     # Packages' files keep their times; others were made just now.
     find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     umoci init --layout "$layout"
