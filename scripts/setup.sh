@@ -356,7 +356,7 @@ want_dist() {
 # The version before this one, for `make upgrade`: the tag of the last release. There is none yet; this is the commit before
 # fleets, labels of ports and guests that move.
 need_before() {
-    local before=7bc68ac089050588e4496155fef8048cbb0abba0 folder=${CARGO_TARGET_DIR:-target}/before
+    local before=93aaef3a08a340a53286363bb279205b87eb4234 folder=${CARGO_TARGET_DIR:-target}/before
     [ "$(cat "$folder/built" 2>/dev/null)" = "$before" ] && return 0
     git cat-file -e "$before^{commit}" 2>/dev/null ||
         die "the version before is commit $before, which this clone does not have: git fetch --unshallow"
