@@ -30,11 +30,12 @@ mod supervisor;
 mod worker;
 mod workload;
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, anyhow, ensure};
 use clap::Parser;
 
 use report::{Printer, Settings};
@@ -72,6 +73,9 @@ struct Arguments {
     /// Print a report as JSON, and nothing else
     #[arg(long)]
     json: bool,
+    /// `/dev/shm` is this run's own
+    #[arg(long, hide = true)]
+    own_memory: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -128,7 +132,22 @@ fn run(arguments: Arguments) -> Result<bool> {
         "no {}: make soak builds it, or name it by --weft",
         settings.weft.display()
     );
+    if !arguments.own_memory {
+        return Err(restart_with_own_memory());
+    }
     let report = soak::run(&settings, printer)?;
     printer.report(&report);
     Ok(report.failures.is_empty())
+}
+
+/// Starts this program again with a `/dev/shm` of its own, in which files are counted: other programs of the machine use the
+/// machine's. All other mounts stay shared. Returns only if that fails.
+fn restart_with_own_memory() -> Error {
+    const MOUNT: &str =
+        "mount --make-private /dev/shm && mount -t tmpfs weft-soak /dev/shm && exec \"$@\"";
+    let Ok(own) = std::env::current_exe() else { return anyhow!("this program has no path") };
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "--propagation", "unchanged", "sh", "-c", MOUNT, "sh"]);
+    command.arg(own).args(std::env::args_os().skip(1)).arg("--own-memory");
+    Error::new(command.exec()).context("cannot start unshare (util-linux)")
 }
