@@ -196,7 +196,7 @@ want_containerd() {
 want_kubernetes() {
     want_cni
     want_containerd
-    find_absent etcd:etcd-server openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
+    find_absent etcd:etcd-server etcdctl:etcd-client openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
         redis-server redis-benchmark:redis-tools ib_write_bw:perftest ibv_devinfo:ibverbs-utils
     want_absent "tests with a whole Kubernetes"
     build_kubernetes kubernetes Kubernetes tool
