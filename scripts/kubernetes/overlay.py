@@ -104,9 +104,7 @@ def deploy(run):
 def kustomize(run, manifests, *changes):
     """Applies a folder of manifests with the name of the image and other lines changed, as their first lines ask."""
     folder = run.folder / f"manifests-{manifests.name}"
-    folder.mkdir()
-    for file in manifests.glob("*.*"):
-        shutil.copy(file, folder)
+    shutil.copytree(manifests, folder)
     file = folder / "kustomization.yaml"
     text = file.read_text(encoding="utf-8")
     name, _, tag = images.name_of("weft").rpartition(":")
