@@ -199,6 +199,7 @@ want_kubernetes() {
     find_absent etcd:etcd-server etcdctl:etcd-client openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
         redis-server redis-benchmark:redis-tools ib_write_bw:perftest ibv_devinfo:ibverbs-utils
     want_absent "tests with a whole Kubernetes"
+    CGO_ENABLED=0 build_go scripts/kubernetes/programs/multus multus Multus -ldflags "-s -w" tool
     build_kubernetes kubernetes Kubernetes tool
 }
 

@@ -10,7 +10,7 @@ from fabric import CONTROL, NODES
 from machine import Failure, Machine, call, until
 
 # The users of the API besides the nodes, and the group of each.
-GROUPS = {"admin": "system:masters", "controllers": "system:masters", "scheduler": "system:masters"}
+GROUPS = {"admin": "system:masters", "controllers": "system:masters", "scheduler": "system:masters", "multus": "plugins"}
 API = f"https://{CONTROL}:6443"
 # Folders in which cgroups of version 1 are, one a controller.
 CGROUPS = Path("/sys/fs/cgroup")

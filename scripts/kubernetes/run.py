@@ -21,6 +21,7 @@ from pathlib import Path
 import controller
 import device
 import images
+import multus
 import overlay
 import restarts
 from cluster import Cluster
@@ -29,8 +30,8 @@ from machine import Failure, call, until
 
 ROOT = Path(__file__).resolve().parents[2]
 REDIS = ("/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark")
-# The steps by their parts, in this order. Of those, `overlay` or `controller` gives the pods a network.
-PARTS = {"overlay": overlay, "restarts": restarts, "device": device, "controller": controller}
+# The steps by their parts, in this order. `overlay` or `controller` gives the pods a network.
+PARTS = {"overlay": overlay, "restarts": restarts, "device": device, "controller": controller, "multus": multus}
 RDMA = ("/usr/bin/ib_write_bw", "/usr/bin/ibv_devinfo")
 
 
@@ -74,9 +75,8 @@ class Run:
             for node in NODES:
                 self.cluster.start_node(node, archives)
             until("both nodes are registered", lambda: all(self.cluster.get("node", node) for node in NODES), 120)
-        for name, part in PARTS.items():
-            if name in self.parts:
-                part.steps(self)
+        for name in self.parts:
+            PARTS[name].steps(self)
 
     def images(self):
         """Makes the images, and returns their archives."""
@@ -97,7 +97,7 @@ def main():
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     parser.add_argument("--target", type=Path, default=target, help="the folder in which scripts/setup.sh has built Kubernetes")
     parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft, weft-dra, weft-kube, weft-cni, which is static, and verbs")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these; restarts and device need overlay")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these, in this order: restarts after overlay, multus after controller")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the measurements [3]")
     parser.add_argument("--hold", action="store_true", help="keep the cluster until Ctrl-C")
     options = parser.parse_args()
