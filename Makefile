@@ -82,7 +82,7 @@ containerd: ## Containers of containerd 2 on two hosts of the overlay, with the 
 	@scripts/setup.sh build lab cni containerd
 	$(CARGO) test --package weft-cni --test cni -- --ignored containerd
 
-kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA, policies, Multus (as root, builds Kubernetes once)
+kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA, NIXL, policies, Multus (as root, builds Kubernetes once)
 	@scripts/setup.sh build lab kubernetes
 	$(CARGO) build --release --package weft-cli --package weft-dra --package weft-kube
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static

@@ -22,6 +22,7 @@ import controller
 import device
 import images
 import multus
+import nixl
 import overlay
 import restarts
 from cluster import Cluster
@@ -31,7 +32,7 @@ from machine import Failure, call, until
 ROOT = Path(__file__).resolve().parents[2]
 REDIS = ("/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark")
 # The steps by their parts, in this order. `overlay` or `controller` gives the pods a network.
-PARTS = {"overlay": overlay, "restarts": restarts, "device": device, "controller": controller, "multus": multus}
+PARTS = {"overlay": overlay, "restarts": restarts, "device": device, "nixl": nixl, "controller": controller, "multus": multus}
 RDMA = ("/usr/bin/ib_write_bw", "/usr/bin/ibv_devinfo")
 
 
@@ -45,7 +46,7 @@ class Run:
         self.name = f"k8s-{os.getpid()}"
         target = options.target
         self.programs = target
-        self.parts = options.parts
+        self.wheel, self.parts = options.wheel, options.parts
         self.fabric = self.cluster = self.fleet = None
 
     @contextmanager
@@ -89,6 +90,9 @@ class Run:
             call("strip", "-o", program, self.release / program.name)
         files = {"/usr/lib/cni/weft-cni": self.release / "weft-cni"} | device.libraries(self.release)
         images.write(archives["weft"], "weft", [*programs, *RDMA], files)
+        if "nixl" in self.parts:
+            archives["nixl"] = self.folder / "nixl.tar"
+            nixl.write_image(archives["nixl"], self.wheel, RDMA)
         return list(archives.values())
 
 
@@ -97,7 +101,8 @@ def main():
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     parser.add_argument("--target", type=Path, default=target, help="the folder in which scripts/setup.sh has built Kubernetes")
     parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft, weft-dra, weft-kube, weft-cni, which is static, and verbs")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these, in this order: restarts after overlay, multus after controller")
+    parser.add_argument("--wheel", type=Path, default=target / "doors/nixl-1.5.1", help="the virtual environment with NIXL")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these, in this order: restarts after overlay, nixl after device, multus after controller")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the measurements [3]")
     parser.add_argument("--hold", action="store_true", help="keep the cluster until Ctrl-C")
     options = parser.parse_args()
