@@ -82,9 +82,9 @@ containerd: ## Containers of containerd 2 on two hosts of the overlay, with the 
 	@scripts/setup.sh build lab cni containerd
 	$(CARGO) test --package weft-cni --test cni -- --ignored containerd
 
-kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA (as root, builds Kubernetes once)
+kubernetes: ## A Kubernetes of two nodes on this machine, its pods' network Weft's: loss, Redis, an upgrade, a node's end, RDMA, NIXL, policies, Multus (as root, builds Kubernetes once)
 	@scripts/setup.sh build lab kubernetes
-	$(CARGO) build --release --package weft-cli --package weft-dra
+	$(CARGO) build --release --package weft-cli --package weft-dra --package weft-kube
 	$(CARGO) rustc --release --package weft-cni --bin weft-cni -- -C target-feature=+crt-static
 	$(CARGO) xtask verbs
 	$(TARGET)/kubernetes/helm lint --quiet dist/kubernetes/chart --set 'hosts={10.0.0.1}' --set 'etcd.endpoints={10.0.0.1:2379}'

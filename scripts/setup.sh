@@ -196,9 +196,12 @@ want_containerd() {
 want_kubernetes() {
     want_cni
     want_containerd
-    find_absent etcd:etcd-server openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
+    find_absent etcd:etcd-server etcdctl:etcd-client openssl:openssl ip:iproute2 tc:iproute2 ethtool:ethtool nsenter:util-linux \
         redis-server redis-benchmark:redis-tools ib_write_bw:perftest ibv_devinfo:ibverbs-utils
+    python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
     want_absent "tests with a whole Kubernetes"
+    install_wheel nixl-1.5.1
+    CGO_ENABLED=0 build_go scripts/kubernetes/programs/multus multus Multus -ldflags "-s -w" tool
     build_kubernetes kubernetes Kubernetes tool
 }
 
@@ -299,22 +302,27 @@ want_doors() {
     [ -e /usr/lib/x86_64-linux-gnu/libibverbs.so.1 ] || absent+=(libibverbs1)
     python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
     want_absent "tests with wheels of NIXL and Mooncake"
-    local target=${CARGO_TARGET_DIR:-target}/doors wheel
+    local wheel
     for wheel in nixl-1.5.1 nixl-1.4.1 mooncake-0.3.13.post1 mooncake-0.3.12; do
-        local folder=$target/$wheel version=${wheel#*-}
-        [ -e "$folder/installed" ] && continue
-        say "installing $wheel in $folder"
-        # Without what they name as requirements: PyTorch and CUDA's libraries, of which these tests use nothing.
-        case $wheel in
-        nixl-*) set -- "nixl-cu12==$version" "nixl==$version" numpy ;;
-        mooncake-*) set -- "mooncake-transfer-engine-non-cuda==$version" numpy ;;
-        esac
-        if python3 -m venv "$folder" && "$folder/bin/pip" install --quiet --no-deps "$@"; then
-            touch "$folder/installed"
-        else
-            say "warning: pip could not install $wheel; it goes untested"
-        fi
+        install_wheel "$wheel"
     done
+}
+
+# Installs a stock wheel in an environment of its own.
+install_wheel() {
+    local wheel=$1 folder=${CARGO_TARGET_DIR:-target}/doors/$1 version=${1#*-}
+    [ -e "$folder/installed" ] && return 0
+    say "installing $wheel in $folder"
+    # Without what they name as requirements: PyTorch and CUDA's libraries, of which these tests use nothing.
+    case $wheel in
+    nixl-*) set -- "nixl-cu12==$version" "nixl==$version" numpy ;;
+    mooncake-*) set -- "mooncake-transfer-engine-non-cuda==$version" numpy ;;
+    esac
+    if python3 -m venv "$folder" && "$folder/bin/pip" install --quiet --no-deps "$@"; then
+        touch "$folder/installed"
+    else
+        say "warning: pip could not install $wheel; it goes untested"
+    fi
 }
 
 # Runs unsafe code step by step (`make proofs`). It comes with nightly toolchains only.

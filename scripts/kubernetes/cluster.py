@@ -9,6 +9,8 @@ from pathlib import Path
 from fabric import CONTROL, NODES
 from machine import Failure, Machine, call, until
 
+# The users of the API besides the nodes, and the group of each.
+GROUPS = {"admin": "system:masters", "controllers": "system:masters", "scheduler": "system:masters", "multus": "plugins"}
 API = f"https://{CONTROL}:6443"
 # Folders in which cgroups of version 1 are, one a controller.
 CGROUPS = Path("/sys/fs/cgroup")
@@ -23,7 +25,7 @@ class Cluster:
         self.fabric, self.programs, self.folder, self.logs = fabric, programs, folder, logs
         self.control = Machine("control", fabric.control, folder / "control", logs)
         self.nodes = {node: Machine(node, fabric.namespace(node), folder / node, logs) for node in NODES}
-        self.tokens = {user: secrets.token_hex(16) for user in ("admin", "controllers", "scheduler", *NODES)}
+        self.tokens = {user: secrets.token_hex(16) for user in (*GROUPS, *NODES)}
         self.sysctls = {}
 
     def __enter__(self):
@@ -47,9 +49,8 @@ class Cluster:
         self.control.start()
         folder = self.control.folder
         call("openssl", "genrsa", "-out", folder / "accounts.key", "2048")
-        groups = {"admin": "system:masters", "controllers": "system:masters", "scheduler": "system:masters"}
         lines = [
-            f"{token},{user_of(user)},{user},{groups.get(user, 'system:nodes')}\n" for user, token in self.tokens.items()
+            f"{token},{user_of(user)},{user},{GROUPS.get(user, 'system:nodes')}\n" for user, token in self.tokens.items()
         ]
         (folder / "tokens").write_text("".join(lines), encoding="ascii")
         self.control.spawn("etcd", "etcd", "--data-dir", folder / "etcd", "--unsafe-no-fsync")
@@ -133,6 +134,7 @@ class Cluster:
         if archives:
             # This system may have networks and plugins of its own.
             machine.run("sh", "-c", "rm -rf /etc/cni /opt/cni && mkdir -p /etc/cni/net.d /opt/cni/bin")
+            machine.run("cp", self.programs / "cni/host-local", "/opt/cni/bin/")
         (machine.folder / "containerd.toml").write_text(CONTAINERD, encoding="ascii")
         built = self.programs / "containerd"
         path = f"PATH={built}:{os.environ['PATH']}"

@@ -61,6 +61,12 @@ class Fabric:
             # The API server reaches kubelets by the nodes' addresses in the fabric.
             self.ip(self.control, "route", "add", f"{self.address(node)}/32", "via", own)
 
+    def received(self, node):
+        """Returns the bytes that a node has received from the paths."""
+        links = json.loads(self.ip(self.namespace(node), "-j", "-s", "-d", "link", "show"))
+        is_path = lambda link: link.get("linkinfo", {}).get("info_kind") == "veth" and link["ifname"] != "control"
+        return sum(link["stats64"]["rx"]["bytes"] for link in links if is_path(link))
+
     def lose(self, loss):
         """Sets the loss of every path in both directions, such as `1%`."""
         for path in PATHS:

@@ -1,4 +1,4 @@
-"""Machines of the test's cluster: process, mount and network namespaces that share this machine's kernel, and end as a machine does that loses power."""
+"""Machines of the test's cluster: process, mount, network and host name namespaces that share this machine's kernel, and end as a machine does that loses power."""
 
 import ctypes
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 FIRST_PROCESS = """
 trap '' CHLD
 umount --recursive /run/netns
+echo "$2" >/proc/sys/kernel/hostname
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns /run/lock
 for folder in etc opt var; do
@@ -64,8 +65,8 @@ class Machine:
 
     def start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        spaces = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        first = [*spaces, "sh", "-euc", FIRST_PROCESS, "sh", str(self.folder)]
+        spaces = ["unshare", "--mount", "--propagation", "private", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        first = [*spaces, "sh", "-euc", FIRST_PROCESS, "sh", str(self.folder), self.name]
         with self.log("machine") as log:
             self.unshare = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.namespace}", *first], stdout=log, stderr=log, preexec_fn=end_with_parent
@@ -83,7 +84,7 @@ class Machine:
         return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").strip()
 
     def inside(self, command):
-        spaces = ["nsenter", "--target", self.first(), "--mount", "--pid", "--net", "--"]
+        spaces = ["nsenter", "--target", self.first(), "--mount", "--uts", "--pid", "--net", "--"]
         return [*spaces, *(str(word) for word in command)]
 
     def run(self, *command, **options):

@@ -75,9 +75,9 @@ TENANT = 10001
 QUEUE_PAIRS = 16
 
 
-def with_limit(name, node):
+def with_limit(name, node, image="weft"):
     """Returns a pod whose limit is the resource by which the device class is known to those who write no claims."""
-    made = pod(name, node, image="weft")
+    made = pod(name, node, image=image)
     container = made["spec"]["containers"][0]
     container["resources"] = {"limits": {"weft.dev/rdma": "1"}}
     container["securityContext"] = UNPRIVILEGED

@@ -17,6 +17,8 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "dist/kubernetes"
 PODS, BRIDGED = "10.244", "10.245"
 LOSS = "1%"
 PINGS = 1000
+# The pods of the overlay's daemon, of dist/kubernetes and of its chart.
+DAEMONS = "app.kubernetes.io/name=weft,app.kubernetes.io/component!=controller"
 BENCHMARK = ("redis-benchmark", "-t", "get,set", "-c", "50", "-n", "20000", "-d", "64", "-r", "10000", "--csv")
 
 
@@ -80,8 +82,7 @@ def bridge_network(run):
         ranges = {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]}
         bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": ranges}
         network = {"cniVersion": "1.0.0", "name": "bridged", "plugins": [bridge]}
-        for program in ("bridge", "host-local"):
-            machine.run("cp", run.programs / "cni" / program, "/opt/cni/bin/")
+        machine.run("cp", run.programs / "cni/bridge", "/opt/cni/bin/")
         machine.run("sh", "-c", "cat >/etc/cni/net.d/20-bridged.conflist", input=json.dumps(network))
         run.fabric.route(subnet, node)
     for node in NODES:
@@ -103,9 +104,7 @@ def deploy(run):
 def kustomize(run, manifests, *changes):
     """Applies a folder of manifests with the name of the image and other lines changed, as their first lines ask."""
     folder = run.folder / f"manifests-{manifests.name}"
-    folder.mkdir()
-    for file in manifests.glob("*.*"):
-        shutil.copy(file, folder)
+    shutil.copytree(manifests, folder)
     file = folder / "kustomization.yaml"
     text = file.read_text(encoding="utf-8")
     name, _, tag = images.name_of("weft").rpartition(":")
@@ -126,7 +125,7 @@ def until_rolled_out(run, name):
 
 def daemon(run, node, *command):
     """Runs a program in the pod of Weft's daemon on a node."""
-    pods = run.cluster.items("--namespace=kube-system", "pods", "--selector=app.kubernetes.io/name=weft", f"--field-selector=spec.nodeName={node}")
+    pods = run.cluster.items("--namespace=kube-system", "pods", f"--selector={DAEMONS}", f"--field-selector=spec.nodeName={node}")
     (pod,) = pods
     return run.cluster.kubectl("--namespace=kube-system", "exec", pod["metadata"]["name"], "--container=weft", "--", *command)
 

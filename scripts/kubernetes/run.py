@@ -18,8 +18,11 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import controller
 import device
 import images
+import multus
+import nixl
 import overlay
 import restarts
 from cluster import Cluster
@@ -28,6 +31,8 @@ from machine import Failure, call, until
 
 ROOT = Path(__file__).resolve().parents[2]
 REDIS = ("/usr/bin/redis-server", "/usr/bin/redis-cli", "/usr/bin/redis-benchmark")
+# The steps by their parts, in this order. `overlay` or `controller` gives the pods a network.
+PARTS = {"overlay": overlay, "restarts": restarts, "device": device, "nixl": nixl, "controller": controller, "multus": multus}
 RDMA = ("/usr/bin/ib_write_bw", "/usr/bin/ibv_devinfo")
 
 
@@ -41,7 +46,8 @@ class Run:
         self.name = f"k8s-{os.getpid()}"
         target = options.target
         self.programs = target
-        self.fabric = self.cluster = None
+        self.wheel, self.parts = options.wheel, options.parts
+        self.fabric = self.cluster = self.fleet = None
 
     @contextmanager
     def step(self, what):
@@ -70,9 +76,8 @@ class Run:
             for node in NODES:
                 self.cluster.start_node(node, archives)
             until("both nodes are registered", lambda: all(self.cluster.get("node", node) for node in NODES), 120)
-        overlay.steps(self)
-        restarts.steps(self)
-        device.steps(self)
+        for name in self.parts:
+            PARTS[name].steps(self)
 
     def images(self):
         """Makes the images, and returns their archives."""
@@ -80,11 +85,14 @@ class Run:
         images.write(archives["busybox"], "busybox")
         images.write(archives["tools"], "tools", REDIS)
         # Without symbols, as in packages: they are five times the program.
-        programs = [self.folder / name for name in ("weft", "weft-dra")]
+        programs = [self.folder / name for name in ("weft", "weft-dra", "weft-kube")]
         for program in programs:
             call("strip", "-o", program, self.release / program.name)
         files = {"/usr/lib/cni/weft-cni": self.release / "weft-cni"} | device.libraries(self.release)
         images.write(archives["weft"], "weft", [*programs, *RDMA], files)
+        if "nixl" in self.parts:
+            archives["nixl"] = self.folder / "nixl.tar"
+            nixl.write_image(archives["nixl"], self.wheel, RDMA)
         return list(archives.values())
 
 
@@ -92,7 +100,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
     parser.add_argument("--target", type=Path, default=target, help="the folder in which scripts/setup.sh has built Kubernetes")
-    parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft, weft-dra, weft-cni, which is static, and verbs")
+    parser.add_argument("--release", type=Path, default=target / "release", help="the folder of weft, weft-dra, weft-kube, weft-cni, which is static, and verbs")
+    parser.add_argument("--wheel", type=Path, default=target / "doors/nixl-1.5.1", help="the virtual environment with NIXL")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these, in this order: restarts after overlay, nixl after device, multus after controller")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the measurements [3]")
     parser.add_argument("--hold", action="store_true", help="keep the cluster until Ctrl-C")
     options = parser.parse_args()
