@@ -94,5 +94,6 @@ def is_listening(run, name):
 
 
 def end(program):
+    """Ends a program, and returns what it printed, the first time."""
     program.kill()
-    return program.communicate()[0]
+    return "" if program.stdout.closed else program.communicate()[0]

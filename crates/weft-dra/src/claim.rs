@@ -24,9 +24,10 @@ pub(crate) struct Share {
     pub(crate) owner: Option<u32>,
 }
 
-/// Returns the prefix of the names of a claim's devices in the daemon.
+/// Returns the prefix of the names of a claim's devices in the daemon: 48 random bits of its UID. UCX knows devices by
+/// names of at most 15 bytes, and a claim has at most 32 results.
 pub(crate) fn prefix(uid: &str) -> String {
-    format!("dra-{uid}-")
+    uid.chars().filter(char::is_ascii_alphanumeric).take(12).chain(['-']).collect()
 }
 
 /// Returns the shares of a claim.
@@ -120,9 +121,16 @@ mod tests {
                 (share.name.as_str(), share.request.as_str(), share.queue_pairs, share.owner)
             })
             .collect();
-        let one = ("dra-7-0", "one", Some(1000), Some(1));
-        assert_eq!(shown, [one, ("dra-7-1", "two/first", Some(1000), Some(2))]);
+        let one = ("7-0", "one", Some(1000), Some(1));
+        assert_eq!(shown, [one, ("7-1", "two/first", Some(1000), Some(2))]);
         assert_eq!(found[0].id.as_deref(), Some("a-b"));
+    }
+
+    #[test]
+    fn names_of_devices_have_at_most_the_length_that_ucx_knows() {
+        let prefix = prefix("639c79ca-fd83-4b14-b581-fc8f8378ee82");
+        assert_eq!(prefix, "639c79cafd83-");
+        assert!(format!("{prefix}31").len() < 16);
     }
 
     #[test]
