@@ -12,7 +12,7 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// The time after the recovery for which they count: drops are reported once in ten seconds.
 const AFTER: Duration = Duration::from_secs(12);
 
-/// What a client of a device says whose daemon ended meanwhile.
+/// The error of a client of a device whose daemon ended meanwhile.
 const CLOSED: &str = "the daemon, or the relay of a virtual machine, has closed the connection";
 
 /// A daemon or workload and a part of its text.
