@@ -361,10 +361,10 @@ want_dist() {
     want_absent "packages and images"
 }
 
-# The version before this one, for `make upgrade`: the tag of the last release. There is none yet; this is the commit before
-# fleets, labels of ports and guests that move.
+# The version before this one, for `make upgrade`: the tag of the last release. There is none yet; this is a
+# commit of 0.1.0, the number of what came before the first release.
 need_before() {
-    local before=93aaef3a08a340a53286363bb279205b87eb4234 folder=${CARGO_TARGET_DIR:-target}/before
+    local before=d8ced949b3532ebcb92173df93560bdbb690cf3d folder=${CARGO_TARGET_DIR:-target}/before
     [ "$(cat "$folder/built" 2>/dev/null)" = "$before" ] && return 0
     git cat-file -e "$before^{commit}" 2>/dev/null ||
         die "the version before is commit $before, which this clone does not have: git fetch --unshallow"

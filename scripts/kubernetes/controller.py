@@ -43,7 +43,7 @@ def remove_daemonset(run):
     if not folder.exists():
         run.fabric.lose(LOSS)
         return
-    run.cluster.kubectl("delete", "pods", "--all", "--wait=true", "--timeout=60s")
+    run.cluster.kubectl("delete", "deployments,pods", "--all", "--wait=true", "--timeout=60s")
     for node in NODES:
         until(f"{node} has no ports of pods", lambda name=node: not ports(run, name))
     run.cluster.kubectl("delete", "--wait=true", "--kustomize", folder)
