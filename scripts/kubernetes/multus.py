@@ -51,19 +51,16 @@ def install(run):
         machine = run.cluster.nodes[node]
         machine.run("cp", run.programs / "multus/multus", "/opt/cni/bin/")
         machine.run("sh", "-c", f"cat >{KUBECONFIG}", input=run.cluster.kubeconfig(USER).read_text(encoding="ascii"))
+        network = machine.run("cat", "/etc/cni/net.d/10-weft.conflist").stdout
+        run.cluster.apply(definition(f"pods-{node}", "kube-system", network), definition(name_on(node), "default", json.dumps(storage(number))))
         # The runtime takes the first file.
-        machine.run("sh", "-c", "cat >/etc/cni/net.d/00-multus.conf", input=json.dumps(MULTUS))
-        run.cluster.apply(definition(number, node))
+        multus = MULTUS | {"clusterNetwork": f"pods-{node}"}
+        machine.run("sh", "-c", "cat >/etc/cni/net.d/00-multus.conf", input=json.dumps(multus))
 
 
 KUBECONFIG = "/etc/cni/multus.kubeconfig"
-MULTUS = {
-    "cniVersion": "1.0.0",
-    "name": "multus",
-    "type": "multus",
-    "kubeconfig": KUBECONFIG,
-    "clusterNetwork": "/etc/cni/net.d/10-weft.conflist",
-}
+# `clusterNetwork` is a definition: of a file Multus 4.2.2 to 4.3.0 forget the addresses' ranges when an interface is deleted.
+MULTUS = {"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": KUBECONFIG}
 
 
 def name_on(node):
@@ -71,11 +68,15 @@ def name_on(node):
     return f"{NETWORK}-{node}"
 
 
-def definition(number, node):
+def storage(number):
+    """Returns the configuration of the second network on a node."""
     ranges = [[{"subnet": f"{PREFIX}.0.0/16", "rangeStart": f"{PREFIX}.{number}.2", "rangeEnd": f"{PREFIX}.{number}.254"}]]
-    config = {"cniVersion": "1.0.0", "name": NETWORK, "type": "weft-cni", "vni": VNI, "ipam": {"type": "host-local", "ranges": ranges}}
-    metadata = {"name": name_on(node), "namespace": "default"}
-    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata, "spec": {"config": json.dumps(config)}}
+    return {"cniVersion": "1.0.0", "name": NETWORK, "type": "weft-cni", "vni": VNI, "ipam": {"type": "host-local", "ranges": ranges}}
+
+
+def definition(name, namespace, config):
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata, "spec": {"config": config}}
 
 
 def attached(name, node, **wanted):
