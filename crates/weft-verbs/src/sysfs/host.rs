@@ -15,7 +15,7 @@ pub(super) struct Host {
     pub(super) local_cpus: String,
     /// The same as a list.
     pub(super) local_cpulist: String,
-    /// The interfaces that have addresses, by number.
+    /// The interfaces of this network namespace that have addresses, by number.
     pub(super) interfaces: BTreeMap<u32, String>,
 }
 
@@ -23,9 +23,14 @@ impl Host {
     /// Reads them for a device with these addresses: it is near what the interface of the first one is near, as all of
     /// its packets pass there.
     pub(super) fn read(addresses: &[Address]) -> Self {
+        // Those of a daemon may be in another namespace, such as a pod's node, where the numbers are other interfaces'.
+        let here = interfaces::addresses();
+        let is_here =
+            |it: &&Address| here.iter().any(|own| (own.ip, own.interface) == (it.ip, it.interface));
         let named =
             |address: &Address| Some((address.interface, interfaces::name(address.interface)?));
-        let interfaces: BTreeMap<u32, String> = addresses.iter().filter_map(named).collect();
+        let interfaces: BTreeMap<u32, String> =
+            addresses.iter().filter(is_here).filter_map(named).collect();
         let first = addresses.first().and_then(|address| interfaces.get(&address.interface));
         let slot = first.map(|name| Path::new("/sys/class/net").join(name).join("device"));
         let near = |file: &str| slot.as_ref().and_then(|slot| line(&slot.join(file)));
@@ -73,6 +78,15 @@ fn mask(list: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interfaces_of_another_namespace_have_no_name() {
+        let address = |ip: [u8; 4]| Address { ip: ip.into(), interface: 1, mtu: 1_500 };
+        let named = |ip| Host::read(&[address(ip)]).interfaces;
+        assert_eq!(named([127, 0, 0, 1]), BTreeMap::from([(1, "lo".to_owned())]));
+        // RFC 5737: no host has this address.
+        assert_eq!(named([192, 0, 2, 1]), BTreeMap::new());
+    }
 
     #[test]
     fn a_list_of_processors_becomes_a_mask() {
