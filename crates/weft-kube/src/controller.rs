@@ -65,8 +65,8 @@ impl Controller {
         self.health.follows();
         while !*stop.borrow() {
             let own = term.borrow_and_update().clone();
-            self.health.leads(false);
             let Some(own) = own else {
+                self.health.leads(false);
                 tokio::select! {
                     _ = term.changed() => {}
                     _ = stop.changed() => {}
@@ -79,6 +79,7 @@ impl Controller {
                     tracing::info!(holder = own.holder, transitions = own.transitions, "leading");
                     self.health.leads(true);
                     self.lead(&mut term, &mut stop).await;
+                    self.health.leads(false);
                     tracing::info!("leading no longer");
                 }
                 Err(error) => {

@@ -60,7 +60,8 @@ impl Health {
         self.with(|state| state.follows = true);
     }
 
-    /// A term of this controller has begun, or ended.
+    /// A term of this controller has begun, or ended. One that does not begin is a fault, which stays until another attempt
+    /// succeeds or another controller has the Lease.
     pub(crate) fn leads(&self, leads: bool) {
         self.with(|state| {
             state.leads = leads;
