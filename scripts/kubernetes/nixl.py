@@ -73,7 +73,7 @@ def words(run, pod, node, *arguments):
 
 
 def move(run, shape):
-    before = run.fabric.received(NODES[0]) + run.fabric.received(NODES[1])
+    before = received(run)
     command = run.cluster.command("exec", SERVING, "--", *words(run, SERVING, NODES[1], "serve", "--shape", shape))
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -90,12 +90,17 @@ def move(run, shape):
         end(server)
 
 
+def received(run):
+    """Returns the bytes that the nodes have received from the paths."""
+    return sum(run.fabric.received(node) for node in NODES)
+
+
 def check_paths(run, result, before):
     """Fails if the nodes have received less from the paths than what was moved: another network of theirs would not lose packets."""
     moved = (REQUESTS + 1) * result["descriptors"] * result["descriptor_bytes"]
-    received = run.fabric.received(NODES[0]) + run.fabric.received(NODES[1]) - before
-    if received < moved:
-        raise Failure(f"{moved} bytes were moved, and {received} were received from the paths")
+    arrived = received(run) - before
+    if arrived < moved:
+        raise Failure(f"{moved} bytes were moved, and {arrived} were received from the paths")
 
 
 def say(run, lines, took):

@@ -100,7 +100,7 @@ mod tests {
 
     fn share() -> Share {
         Share {
-            name: "dra-7-0".into(),
+            name: "7-0".into(),
             request: "one".into(),
             pool: "h0".into(),
             device: "weft0".into(),
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(written["containerEdits"]["mounts"][0]["containerPath"], "/run/d");
         let env = written["devices"][0]["containerEdits"]["env"].as_array().unwrap();
-        assert!(env.contains(&json!("WEFT_DEVICE=dra-7-0")), "{env:?}");
+        assert!(env.contains(&json!("WEFT_DEVICE=7-0")), "{env:?}");
         own.remove("7").unwrap();
         own.remove("7").unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
