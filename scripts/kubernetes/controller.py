@@ -70,9 +70,13 @@ def install(run):
     helm = ["env", *files, run.cluster.program("helm"), f"--kubeconfig={run.cluster.kubeconfig('admin')}"]
     run.cluster.control.run(*helm, "install", "weft", MANIFESTS / "chart", "--namespace=kube-system", f"--set-string=image.tag={tag}", *words)
     until_rolled_out(run, "weft")
-    run.cluster.kubectl("--namespace=kube-system", "rollout", "status", "deployment/weft-kube", "--timeout=120s", limit=130)
+    until_controllers_run(run)
     for node in NODES:
         until(f"{node} is ready", lambda name=node: run.cluster.is_ready(name), 60)
+
+
+def until_controllers_run(run):
+    run.cluster.kubectl("--namespace=kube-system", "rollout", "status", "deployment/weft-kube", "--timeout=120s", limit=130)
 
 
 def until_accepted(run, name):
@@ -115,7 +119,7 @@ def kill_leader(run):
     run.say(f"the leader was {former}; {next_leader} leads after {time.monotonic() - began:.1f} s at most")
     policies.settle(run, "the policy is in force", since, blocked=everything, limit=LEASE_SECONDS + policies.LIMIT)
     policies.settle(run, "and without it everything is reached", policies.remove(run, "deny"), reached=everything)
-    until("there are as many controllers as before", lambda: len(controllers(run)) == REPLICAS)
+    until_controllers_run(run)
 
 
 def kill(run, node, program):

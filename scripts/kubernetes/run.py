@@ -96,6 +96,21 @@ class Run:
         return list(archives.values())
 
 
+def missing(options):
+    """Returns what the parts need and is not there, each with the command that makes it."""
+    setup, make = "scripts/setup.sh kubernetes", "make kubernetes"
+    wanted = {options.target / f"kubernetes/{name}": setup for name in ("kube-apiserver", "kubelet", "kubectl", "helm")}
+    wanted |= {options.target / name: setup for name in ("containerd/containerd", "cni/host-local")}
+    wanted |= {options.release / name: make for name in ("weft", "weft-dra", "weft-kube", "weft-cni", "verbs")}
+    if "multus" in options.parts:
+        wanted[options.target / "multus/multus"] = setup
+    absent = [f"{path}: {command}" for path, command in wanted.items() if not path.exists()]
+    # A virtual environment is there also where pip could not install the wheel in it.
+    if "nixl" in options.parts and not any(options.wheel.glob("lib/python*/site-packages/nixl*")):
+        absent.append(f"a wheel of NIXL in {options.wheel}: {setup}")
+    return absent
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
@@ -108,6 +123,8 @@ def main():
     options = parser.parse_args()
     if os.geteuid():
         sys.exit("kubernetes: error: nodes are namespaces: run it as root")
+    if absent := missing(options):
+        sys.exit("\n    ".join(["kubernetes: error: missing, each with the command that makes it (--parts leaves parts out):", *absent]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("kubernetes: ended by SIGTERM"))
     logs = ROOT / "out/kubernetes"
     shutil.rmtree(logs, ignore_errors=True)
