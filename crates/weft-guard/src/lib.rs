@@ -1,14 +1,15 @@
 //! Access control for sockets that accept commands: the token or certificate that a client presents, the addresses on
-//! which a socket may listen without one, and the record of refused peers.
+//! which a socket may listen without one, the number of its connections, and the record of refused peers.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | a token from a file or the environment, compared in constant time | [`Token`] |
 //! | addresses that other hosts reach | [`is_exposed`] |
 //! | TLS: certificates of servers and clients (feature `tls`) | [`TlsFiles`], `tls::Acceptor`, `tls::Connector` |
+//! | a task for each connection, and their maximum number (feature `accept`) | `serve_each` |
 //! | refused peers, counted, named and logged at a bounded rate | [`Refusals`] |
 //!
-//! Servers call it: the route controller, the monitor, the rendezvous of ranks. It never knows the content of a
+//! Servers call it: the route controller, the monitor, the rendezvous of ranks, the controller of Kubernetes. It never knows the content of a
 //! command.
 //!
 //! ```
@@ -29,6 +30,8 @@
 //! ```
 #![deny(unsafe_code)]
 
+#[cfg(feature = "accept")]
+mod accept;
 mod refusals;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -37,6 +40,8 @@ mod token;
 
 use std::net::IpAddr;
 
+#[cfg(feature = "accept")]
+pub use accept::serve_each;
 pub use refusals::{Refusals, Refused};
 pub use tls_files::TlsFiles;
 pub use token::{Token, TokenError, constant_time_eq};

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Context;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -14,8 +15,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
+use weft_guard::serve_each;
 
 use crate::Written;
 
@@ -24,9 +25,6 @@ const MAX_CONNECTIONS: usize = 32;
 
 /// Maximum duration of a connection: a prober has one question.
 const MAX_DURATION: Duration = Duration::from_secs(10);
-
-/// Time until the next connection is accepted after an error.
-const RETRY: Duration = Duration::from_millis(50);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -88,21 +86,13 @@ impl Health {
 
     /// Answers all requests, without end.
     pub async fn serve(self, listener: TcpListener) {
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
-            let Ok((stream, _)) = listener.accept().await else {
-                // The process has no descriptors left: some are released soon.
-                sleep(RETRY).await;
-                continue;
-            };
-            let served = timeout(MAX_DURATION, self.clone().answer(stream));
-            tokio::spawn(async move {
-                // A client that is too slow, or sends no HTTP, is closed.
-                let _ = served.await;
-                drop(permit);
-            });
-        }
+        let poll_accept = |context: &mut Context<'_>| listener.poll_accept(context);
+        let serve = |(stream, _)| {
+            let answered = timeout(MAX_DURATION, self.clone().answer(stream));
+            // A client that is too slow, or sends no HTTP, is closed.
+            async move { drop(answered.await) }
+        };
+        serve_each(MAX_CONNECTIONS, poll_accept, serve).await;
     }
 
     async fn answer(self, stream: TcpStream) -> hyper::Result<()> {

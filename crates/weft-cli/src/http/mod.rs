@@ -2,14 +2,12 @@
 //!
 //! | task | file |
 //! | --- | --- |
-//! | serving | here |
-//! | a task for each connection, and their maximum number | `accept.rs` |
+//! | serving | here; connections, `weft_guard::serve_each` |
 //! | rights to read and to give orders, accepted host names, TLS | `access.rs` |
 //! | refusal of requests that pages of other sites send | `origin.rs` |
 //! | disconnection of clients that do not read | `write_timeout.rs` |
 //! | client | `client.rs` |
 
-mod accept;
 mod access;
 mod client;
 mod origin;
@@ -39,9 +37,9 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use weft_guard::serve_each;
 use weft_guard::tls::{AcceptError, Acceptor};
 
-use accept::serve_each;
 pub(crate) use access::{Access, AccessOptions, Shown};
 pub(crate) use client::{ClientOptions, Credentials, Server};
 use write_timeout::WriteTimeout;
@@ -111,6 +109,8 @@ impl Reply {
 /// A function that answers requests. It may block.
 pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
+/// Maximum number of concurrent connections, including those whose TLS handshake has not ended; more wait.
+const MAX_CONNECTIONS: usize = 128;
 /// The longest body of a request, bytes.
 const MAX_REQUEST: usize = 64 << 10;
 /// The time limit for a client to send its headers, again to send its body, and again to accept a part of the response.
@@ -152,7 +152,7 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
     let serve = |(stream, peer): (TcpStream, SocketAddr)| {
         serve_client(stream, peer.ip(), Arc::clone(&access), Arc::clone(&handler))
     };
-    serve_each(poll_accept, serve).await;
+    serve_each(MAX_CONNECTIONS, poll_accept, serve).await;
 }
 
 /// Serves a client at `peer`, after the handshake if TLS is on.

@@ -1,4 +1,5 @@
-//! The connections of a server: each is served on a task of its own, and their number is limited.
+//! The connections of a server: each is served on a task of its own, and their number is limited, so that silent clients
+//! delay no others.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -8,18 +9,17 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// Maximum number of concurrent connections, including those whose TLS handshake has not ended; more wait.
-const MAX_CONNECTIONS: usize = 128;
 /// The time until another connection is accepted after an error.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Serves the connections that `poll_accept` returns. Each has a task of its own, so that a silent client delays no
-/// other. It never returns.
-pub(super) async fn serve_each<C, S: Future<Output = ()> + Send + 'static>(
+/// Serves the connections that `poll_accept` returns, at most `max_connections` at a time; more wait. Each has a task of
+/// its own. It never returns, and sets no time limit to a connection: `serve` does.
+pub async fn serve_each<C, S: Future<Output = ()> + Send + 'static>(
+    max_connections: usize,
     mut poll_accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<C>>,
     serve: impl Fn(C) -> S,
 ) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(max_connections));
     loop {
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let Ok(connection) = poll_fn(&mut poll_accept).await else {
@@ -41,6 +41,8 @@ mod tests {
 
     use super::*;
 
+    const MAX_CONNECTIONS: usize = 128;
+
     /// Runs all tasks of this thread until none can continue without an event.
     async fn run_tasks() {
         for _ in 0..16 * MAX_CONNECTIONS {
@@ -50,7 +52,7 @@ mod tests {
 
     /// The attacker: a host that opens connections and sends nothing.
     #[test]
-    fn silent_connections_delay_no_other_until_128_are_open() {
+    fn silent_connections_delay_no_other_until_the_maximum_is_open() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (served, ends) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
@@ -71,7 +73,7 @@ mod tests {
                     end.acquire().await.unwrap().forget();
                 }
             };
-            tokio::spawn(serve_each(poll_accept, serve));
+            tokio::spawn(serve_each(MAX_CONNECTIONS, poll_accept, serve));
             run_tasks().await;
             assert_eq!(count(), 128, "all are open at once, and no more");
             for (closed, want) in [(1, 129), (10, 139), (200, 300)] {
