@@ -62,11 +62,11 @@ impl Controller {
             () = self.observed.ready() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        self.health.follows();
+        self.health.set_following();
         while !*stop.borrow() {
             let own = term.borrow_and_update().clone();
             let Some(own) = own else {
-                self.health.leads(false);
+                self.health.set_leading(false);
                 tokio::select! {
                     _ = term.changed() => {}
                     _ = stop.changed() => {}
@@ -77,14 +77,14 @@ impl Controller {
             match self.with_fleet(move |fleet| fleet.begin(&begun)).await {
                 Ok(()) => {
                     tracing::info!(holder = own.holder, transitions = own.transitions, "leading");
-                    self.health.leads(true);
+                    self.health.set_leading(true);
                     self.lead(&mut term, &mut stop).await;
-                    self.health.leads(false);
+                    self.health.set_leading(false);
                     tracing::info!("leading no longer");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "this term does not begin");
-                    self.health.failed(&error);
+                    self.health.record_failure(&error);
                     pause(RETRY, &mut stop).await;
                 }
             }
@@ -121,7 +121,7 @@ impl Controller {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the fleet is not written; trying again");
-                    self.health.failed(&error);
+                    self.health.record_failure(&error);
                     Some(Instant::now() + RETRY)
                 }
             };
@@ -133,13 +133,13 @@ impl Controller {
         match self.with_fleet(look).await {
             Ok((changed, lost)) => {
                 if let Some(reason) = lost {
-                    self.health.failed(&reason);
+                    self.health.record_failure(&reason);
                 }
                 changed
             }
             Err(error) => {
                 tracing::warn!(%error, "etcd is not followed");
-                self.health.failed(&error);
+                self.health.record_failure(&error);
                 // Once it is followed again the fleet is written, which ends the fault.
                 true
             }
@@ -155,7 +155,7 @@ impl Controller {
         };
         let (Translation { warnings, mut verdicts, objects }, written) =
             self.with_fleet(work).await?;
-        self.health.written(&written, objects.len());
+        self.health.record_written(&written, objects.len());
         if written.set + written.deleted > 0 {
             let (set, deleted, total) = (written.set, written.deleted, objects.len());
             tracing::info!(set, deleted, objects = total, "fleet written");

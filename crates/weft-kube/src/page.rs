@@ -53,22 +53,22 @@ impl Health {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The objects of the cluster have been read.
-    pub(crate) fn follows(&self) {
+    /// Sets that the objects of the cluster have been read.
+    pub(crate) fn set_following(&self) {
         self.with(|state| state.follows = true);
     }
 
-    /// A term of this controller has begun, or ended. One that does not begin is a fault, which stays until another attempt
+    /// Sets whether a term of this controller has begun. One that does not begin is a fault, which stays until another attempt
     /// succeeds or another controller has the Lease.
-    pub(crate) fn leads(&self, leads: bool) {
+    pub(crate) fn set_leading(&self, leads: bool) {
         self.with(|state| {
             state.leads = leads;
             state.fault = None;
         });
     }
 
-    /// The fleet was written.
-    pub(crate) fn written(&self, written: &Written, objects: usize) {
+    /// Records what was written to the fleet, and the number of objects that the cluster wants there.
+    pub(crate) fn record_written(&self, written: &Written, objects: usize) {
         self.with(|state| {
             (state.objects, state.fault) = (objects, None);
             state.set += written.set as u64;
@@ -76,8 +76,8 @@ impl Health {
         });
     }
 
-    /// The fleet cannot be read or written.
-    pub(crate) fn failed(&self, reason: &impl ToString) {
+    /// Records that the fleet cannot be read or written.
+    pub(crate) fn record_failure(&self, reason: &impl ToString) {
         self.with(|state| {
             state.fault = Some(reason.to_string());
             state.failures += 1;
@@ -144,7 +144,7 @@ impl State {
         for (name, help, value) in [
             ("weft_kube_leads", "1 if this controller leads, else 0", bit(self.leads)),
             ("weft_kube_follows", "1 once the cluster's objects have been read", bit(self.follows)),
-            ("weft_kube_usable", "0 while the fleet cannot be read or written, else 1", usable),
+            ("weft_kube_fleet_usable", "0 while the fleet cannot be read or written, else 1", usable),
             ("weft_kube_objects", "Objects that the cluster wants in the fleet", objects),
         ] {
             family(&mut text, name, "gauge", help, &[("", value)]);
@@ -188,28 +188,28 @@ mod tests {
         let ready = || ask(&health, "/readyz");
         assert_eq!(ready().0, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(ask(&health, "/healthz"), (StatusCode::OK, "ok\n".into()));
-        health.follows();
+        health.set_following();
         assert_eq!(ready(), (StatusCode::OK, "ok, stands by\n".into()));
-        health.leads(true);
+        health.set_leading(true);
         assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
-        health.failed(&"no etcd");
+        health.record_failure(&"no etcd");
         let refused = "the fleet cannot be read or written: no etcd\n".to_owned();
         assert_eq!(ready(), (StatusCode::SERVICE_UNAVAILABLE, refused));
-        health.written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
+        health.record_written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
         assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
         // A standby has nothing that it could not write.
-        health.failed(&"no etcd");
-        health.leads(false);
+        health.record_failure(&"no etcd");
+        health.set_leading(false);
         assert_eq!(ready().1, "ok, stands by\n");
     }
 
     #[test]
     fn prometheus_reads_the_metrics() {
         let health = Health::default();
-        health.follows();
-        health.leads(true);
-        health.written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
-        health.failed(&"no etcd");
+        health.set_following();
+        health.set_leading(true);
+        health.record_written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
+        health.record_failure(&"no etcd");
         let text = ask(&health, "/metrics").1;
         assert_eq!(text, include_str!("../tests/golden/metrics.txt"));
         assert_eq!(weft_testkit::samples(&text).len(), 7);
