@@ -129,14 +129,10 @@ impl Controller {
     }
 
     async fn others_have_changed(&mut self) -> bool {
-        let look = |fleet: &mut Fleet| Ok((fleet.refresh()?, fleet.lost().map(str::to_owned)));
-        match self.with_fleet(look).await {
-            Ok((changed, lost)) => {
-                if let Some(reason) = lost {
-                    self.health.record_failure(&reason);
-                }
-                changed
-            }
+        let looked = self.with_fleet(Fleet::refresh).await;
+        self.show_watch();
+        match looked {
+            Ok(changed) => changed,
             Err(error) => {
                 tracing::warn!(%error, "etcd is not followed");
                 self.health.record_failure(&error);
@@ -153,8 +149,9 @@ impl Controller {
             let written = fleet.write(&translation.objects)?;
             Ok((translation, written))
         };
-        let (Translation { warnings, mut verdicts, objects }, written) =
-            self.with_fleet(work).await?;
+        let done = self.with_fleet(work).await;
+        self.show_watch();
+        let (Translation { warnings, mut verdicts, objects }, written) = done?;
         self.health.record_written(&written, objects.len());
         if written.set + written.deleted > 0 {
             let (set, deleted, total) = (written.set, written.deleted, objects.len());
@@ -176,6 +173,11 @@ impl Controller {
             tracing::warn!(%error, "events are not written");
         }
         Ok(())
+    }
+
+    /// Shows on the page whether changes of others in etcd arrive.
+    fn show_watch(&self) {
+        self.health.set_watch_lost(self.fleet.as_ref().is_some_and(Fleet::is_lost));
     }
 
     /// Runs `work`, which blocks, on a thread of its own.

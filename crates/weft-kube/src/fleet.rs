@@ -78,8 +78,8 @@ pub struct Fleet {
     watch: Option<Watch>,
     /// The prefixes that are not watched yet.
     unlisted: BTreeSet<String>,
-    /// The reason that changes of others do not arrive.
-    lost: Option<String>,
+    /// `true` while changes of others do not arrive.
+    is_lost: bool,
 }
 
 impl Fleet {
@@ -90,7 +90,7 @@ impl Fleet {
         let fence = format!("{prefix}-kube/{}/leader", owner.as_str());
         let (term, known, watch) = (None, BTreeMap::new(), None);
         let prefix = prefix.to_owned();
-        Self { client, prefix, owner, fence, term, known, watch, unlisted, lost: None }
+        Self { client, prefix, owner, fence, term, known, watch, unlisted, is_lost: false }
     }
 
     /// Begins a term: from now on writes of earlier terms are refused.
@@ -131,11 +131,11 @@ impl Fleet {
                 WatchEvent::Compacted { prefix, .. } => drop(self.unlisted.insert(prefix)),
                 WatchEvent::Connected { endpoint } => {
                     tracing::info!(etcd = endpoint, "etcd is followed");
-                    changed |= self.lost.take().is_some();
+                    changed |= std::mem::take(&mut self.is_lost);
                 }
                 WatchEvent::Disconnected(error) => {
                     tracing::warn!(%error, "etcd is lost");
-                    self.lost = Some(error.to_string());
+                    self.is_lost = true;
                 }
             }
         }
@@ -147,9 +147,9 @@ impl Fleet {
         Ok(changed)
     }
 
-    /// Returns the reason that changes of others do not arrive, while they do not.
-    pub fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
+    /// Returns `true` while changes of others do not arrive.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn list(&mut self, path: &str) -> Result<(), FleetError> {

@@ -39,12 +39,15 @@ struct State {
     follows: bool,
     /// `true` while this controller has the Lease and its term has begun in etcd.
     leads: bool,
-    /// The reason that the fleet cannot be read or written, while it cannot.
+    /// The reason that the last attempt to read or write the fleet failed, if it did.
     fault: Option<String>,
+    /// `true` while changes of others in etcd do not arrive. A write may succeed meanwhile.
+    is_watch_lost: bool,
     /// Number of objects that the cluster wants in the fleet.
     objects: usize,
     set: u64,
     deleted: u64,
+    /// Number of times that a fault began.
     failures: u64,
 }
 
@@ -62,8 +65,11 @@ impl Health {
     /// succeeds or another controller has the Lease.
     pub(crate) fn set_leading(&self, leads: bool) {
         self.with(|state| {
-            state.leads = leads;
-            state.fault = None;
+            (state.leads, state.fault) = (leads, None);
+            if !leads {
+                // Who stands by follows nothing in etcd.
+                state.is_watch_lost = false;
+            }
         });
     }
 
@@ -76,11 +82,19 @@ impl Health {
         });
     }
 
-    /// Records that the fleet cannot be read or written.
+    /// Records that an attempt to read or write the fleet failed. Further ones until a success are the same failure.
     pub(crate) fn record_failure(&self, reason: &impl ToString) {
         self.with(|state| {
+            state.failures += u64::from(state.fault.is_none());
             state.fault = Some(reason.to_string());
-            state.failures += 1;
+        });
+    }
+
+    /// Sets whether changes of others in etcd do not arrive.
+    pub(crate) fn set_watch_lost(&self, is_lost: bool) {
+        self.with(|state| {
+            state.failures += u64::from(is_lost && !state.is_watch_lost);
+            state.is_watch_lost = is_lost;
         });
     }
 
@@ -132,6 +146,9 @@ impl State {
         match &self.fault {
             _ if !self.follows => down("the cluster's objects have not been read".into()),
             Some(fault) => down(format!("the fleet cannot be read or written: {fault}")),
+            None if self.is_watch_lost => {
+                down("changes in etcd do not arrive: the log has the reason".into())
+            }
             None if self.leads => (StatusCode::OK, "ok, leads".into()),
             None => (StatusCode::OK, "ok, stands by".into()),
         }
@@ -139,7 +156,8 @@ impl State {
 
     fn metrics(&self) -> String {
         let bit = u64::from;
-        let (objects, usable) = (self.objects as u64, bit(self.fault.is_none()));
+        let usable = bit(self.fault.is_none() && !self.is_watch_lost);
+        let objects = self.objects as u64;
         let mut text = String::new();
         for (name, help, value) in [
             ("weft_kube_leads", "1 if this controller leads, else 0", bit(self.leads)),
@@ -152,7 +170,7 @@ impl State {
         let changes = [("{kind=\"set\"}", self.set), ("{kind=\"deleted\"}", self.deleted)];
         let help = "Objects written since the start";
         family(&mut text, "weft_kube_changes", "counter", help, &changes);
-        let help = "Failed attempts to read or write the fleet since the start";
+        let help = "Times that reading or writing the fleet began to fail, since the start";
         family(&mut text, "weft_kube_failures", "counter", help, &[("", self.failures)]);
         text + "# EOF\n"
     }
@@ -201,6 +219,40 @@ mod tests {
         health.record_failure(&"no etcd");
         health.set_leading(false);
         assert_eq!(ready().1, "ok, stands by\n");
+    }
+
+    #[test]
+    fn a_lost_watch_is_a_fault_until_it_is_back_whatever_is_written() {
+        let health = Health::default();
+        health.set_following();
+        health.set_leading(true);
+        let state = || {
+            let metrics = ask(&health, "/metrics").1;
+            let line = |name| metrics.lines().find_map(|it| it.strip_prefix(name)).unwrap().parse();
+            let value = |name| -> u64 { line(name).unwrap() };
+            let ready = ask(&health, "/readyz").0 == StatusCode::OK;
+            assert_eq!(value("weft_kube_fleet_usable "), u64::from(ready));
+            (ready, value("weft_kube_failures_total "))
+        };
+        let lost = || health.set_watch_lost(true);
+        let write = || health.record_written(&Written::default(), 7);
+        lost();
+        assert_eq!(state(), (false, 1));
+        lost();
+        write();
+        assert_eq!(state(), (false, 1), "each look finds it lost");
+        // A read that fails, and the write that follows it.
+        health.record_failure(&"no etcd");
+        health.record_failure(&"no etcd");
+        assert_eq!(state(), (false, 2));
+        write();
+        health.set_watch_lost(false);
+        assert_eq!(state(), (true, 2));
+        lost();
+        assert_eq!(state(), (false, 3));
+        // A standby follows nothing in etcd.
+        health.set_leading(false);
+        assert_eq!(state(), (true, 3));
     }
 
     #[test]
