@@ -30,6 +30,12 @@ pub(crate) fn prefix(uid: &str) -> String {
     uid.chars().filter(char::is_ascii_alphanumeric).take(12).chain(['-']).collect()
 }
 
+/// Returns `true` if a device of the daemon was made for a claim. Until version 0.2.0 the names had the whole UID; such devices
+/// are there until their claims end.
+pub(crate) fn is_device_of(name: &str, uid: &str) -> bool {
+    [prefix(uid), format!("dra-{uid}-")].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Returns the shares of a claim.
 ///
 /// # Errors
@@ -131,6 +137,18 @@ mod tests {
         let prefix = prefix("639c79ca-fd83-4b14-b581-fc8f8378ee82");
         assert_eq!(prefix, "639c79cafd83-");
         assert!(format!("{prefix}31").len() < 16);
+    }
+
+    #[test]
+    fn devices_of_a_claim_are_known_by_names_of_this_and_of_former_versions() {
+        let (uid, other) =
+            ("639c79ca-fd83-4b14-b581-fc8f8378ee82", "639c79ca-fd84-4b14-b581-fc8f8378ee82");
+        for name in ["639c79cafd83-0", "639c79cafd83-31", &format!("dra-{uid}-0")] {
+            assert!(is_device_of(name, uid) && !is_device_of(name, other), "{name}");
+        }
+        for name in ["weft0", "dra-", "639c79cafd8", "dra-639c79ca-0"] {
+            assert!(!is_device_of(name, uid), "{name}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use weft_verbs::{Admin, Amounts};
 
-use crate::claim::{Share, prefix};
+use crate::claim::{Share, is_device_of};
 
 /// Makes the devices of a claim that the daemon at `socket` does not have yet.
 ///
@@ -37,8 +37,7 @@ pub(crate) fn delete(socket: &Path, uid: &str) -> Result<()> {
         bail!("a claim without a UID");
     }
     let mut daemon = Admin::connect(Some(socket)).context("cannot reach the device's daemon")?;
-    let prefix = prefix(uid);
-    for device in daemon.list()?.iter().filter(|device| device.name.starts_with(&prefix)) {
+    for device in daemon.list()?.iter().filter(|device| is_device_of(&device.name, uid)) {
         daemon.delete(&device.name, true)?;
     }
     Ok(())
