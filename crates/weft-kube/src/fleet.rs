@@ -45,6 +45,17 @@ pub enum FleetError {
     Contended,
 }
 
+impl FleetError {
+    /// Returns the reason in words for anyone: no address, and nothing that another program has answered.
+    pub(crate) const fn summary(&self) -> &'static str {
+        match self {
+            Self::Etcd(_) => "etcd refuses, or does not answer",
+            Self::Fenced(_) => "another controller leads",
+            Self::Contended => "others change the same keys",
+        }
+    }
+}
+
 /// The result of writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {

@@ -9,13 +9,12 @@
 //! | a policy as security groups | `policy.rs` |
 //! | the custom resource of a network | `network.rs` |
 //! | a cluster's wishes as the fleet's objects | `translate.rs` |
-//!
 //! | the fleet in etcd: differences, ownership, the fence | `fleet.rs` |
 //! | the election of a leader | `election.rs` |
 //! | objects of the API server | `observe.rs` |
 //! | the status of networks, events of policies | `report.rs` |
 //! | the loop | `controller.rs` |
-//! | health and metrics over HTTP | `page.rs` |
+//! | health and metrics over HTTP, and who may read them | `page.rs`, `readers.rs` |
 //!
 //! Translation is a function: it reads no clock and opens no connection.
 #![forbid(unsafe_code)]
@@ -32,6 +31,7 @@ mod peers;
 mod pod;
 mod policy;
 mod protocol;
+mod readers;
 mod report;
 mod selector;
 mod translate;
@@ -45,6 +45,7 @@ pub use network::{Verdict, WeftNetwork, WeftNetworkSpec, WeftNetworkStatus, crd_
 pub use page::Health;
 pub use pod::{Labels, Pod};
 pub use protocol::Protocol;
+pub use readers::{Readers, ReadersError};
 pub use selector::selects;
 pub use translate::{Settings, Translation, translate};
 pub use world::World;

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 use weft_etcd::{EtcdSettings, EtcdTls};
-use weft_kube::{Controller, Election, Fleet, Owner, Settings};
+use weft_kube::{Controller, Election, Fleet, Owner, Readers, Settings};
 use weft_vpc::Prefix;
 
 /// Writes a Kubernetes cluster's networks and network policies into the configuration of a fleet of Weft in etcd.
@@ -68,6 +68,12 @@ struct Run {
     /// The address and port of /healthz, /readyz and /metrics; without it there is no page
     #[arg(long, env = "WEFT_KUBE_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// A file with a token (`weft adm token FILE`), which other hosts show to read /metrics; the other two need none
+    #[arg(long, env = "WEFT_KUBE_TOKEN_FILE", value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
+    /// Let any client that reaches the address read /metrics, without the token
+    #[arg(long, env = "WEFT_KUBE_ANYONE_MAY_READ", requires = "listen")]
+    anyone_may_read: bool,
 }
 
 fn main() -> ExitCode {
@@ -104,7 +110,11 @@ impl Run {
         stop_on_signals(stopping)?;
         runtime.block_on(async {
             let page = match self.listen {
-                Some(address) => Some(listen(address).await?),
+                Some(address) => {
+                    let readers =
+                        Readers::at(address, self.token_file.as_deref(), self.anyone_may_read)?;
+                    Some((listen(address).await?, readers))
+                }
                 None => None,
             };
             let client = Client::try_default().await.context("no configuration of a cluster")?;
@@ -119,8 +129,8 @@ impl Run {
             let node_addresses = self.node_addresses.clone();
             let settings = Settings { owner, pod_network: self.pod_network, node_addresses };
             let controller = Controller::new(client, settings, fleet, &holder);
-            if let Some(page) = page {
-                tokio::spawn(controller.health().serve(page));
+            if let Some((page, readers)) = page {
+                tokio::spawn(controller.health().serve(page, readers));
             }
             controller.run(terms, stop).await;
             elected.await.context("the election ended")

@@ -1,15 +1,17 @@
 //! Health and metrics of a controller, for kubelets and Prometheus: `/healthz`, `/readyz` and `/metrics` over HTTP.
 //!
-//! The page is served on the controller's own thread: an answer to `/healthz` shows that this thread runs.
+//! Probers and load balancers show no token, so that `/healthz` and `/readyz` are open, and reasons have no words of other programs:
+//! these are in the log alone. The page is served on the controller's own thread: an answer to `/healthz` shows that this thread runs.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Context;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -18,13 +20,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use weft_guard::serve_each;
 
-use crate::Written;
+use crate::{FleetError, Readers, Written};
 
 /// Maximum number of connections. More wait.
 const MAX_CONNECTIONS: usize = 32;
 
 /// Maximum duration of a connection: a prober has one question.
 const MAX_DURATION: Duration = Duration::from_secs(10);
+
+/// The answer to clients that may not read the metrics.
+const NOT_READER: &str = "other hosts read with the token of --token-file (Authorization: Bearer TOKEN), or where this controller was \
+                          started with --anyone-may-read\n";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -40,7 +46,7 @@ struct State {
     /// `true` while this controller has the Lease and its term has begun in etcd.
     leads: bool,
     /// The reason that the last attempt to read or write the fleet failed, if it did.
-    fault: Option<String>,
+    fault: Option<&'static str>,
     /// `true` while changes of others in etcd do not arrive. A write may succeed meanwhile.
     is_watch_lost: bool,
     /// Number of objects that the cluster wants in the fleet.
@@ -83,10 +89,10 @@ impl Health {
     }
 
     /// Records that an attempt to read or write the fleet failed. Further ones until a success are the same failure.
-    pub(crate) fn record_failure(&self, reason: &impl ToString) {
+    pub(crate) fn record_failure(&self, error: &FleetError) {
         self.with(|state| {
             state.failures += u64::from(state.fault.is_none());
-            state.fault = Some(reason.to_string());
+            state.fault = Some(error.summary());
         });
     }
 
@@ -99,19 +105,28 @@ impl Health {
     }
 
     /// Answers all requests, without end.
-    pub async fn serve(self, listener: TcpListener) {
+    pub async fn serve(self, listener: TcpListener, readers: Readers) {
+        let readers = Arc::new(readers);
         let poll_accept = |context: &mut Context<'_>| listener.poll_accept(context);
-        let serve = |(stream, _)| {
-            let answered = timeout(MAX_DURATION, self.clone().answer(stream));
+        let serve = |(stream, peer): (TcpStream, SocketAddr)| {
+            let answer = self.clone().answer(stream, peer.ip(), Arc::clone(&readers));
+            let answered = timeout(MAX_DURATION, answer);
             // A client that is too slow, or sends no HTTP, is closed.
             async move { drop(answered.await) }
         };
         serve_each(MAX_CONNECTIONS, poll_accept, serve).await;
     }
 
-    async fn answer(self, stream: TcpStream) -> hyper::Result<()> {
+    async fn answer(
+        self,
+        stream: TcpStream,
+        peer: IpAddr,
+        readers: Arc<Readers>,
+    ) -> hyper::Result<()> {
         let answer = |request: Request<Incoming>| {
-            let response = self.response(request.method(), request.uri().path());
+            let shown = request.headers().get(AUTHORIZATION).and_then(|it| it.to_str().ok());
+            let may_read = readers.include(peer, shown);
+            let response = self.response(request.method(), request.uri().path(), may_read);
             std::future::ready(Ok::<_, Infallible>(response))
         };
         let mut connection = http1::Builder::new();
@@ -121,7 +136,7 @@ impl Health {
             .await
     }
 
-    fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn response(&self, method: &Method, path: &str, may_read: bool) -> Response<Full<Bytes>> {
         let (status, kind, body) = match path {
             _ if !matches!(*method, Method::GET | Method::HEAD) => {
                 (StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n".to_owned())
@@ -131,6 +146,7 @@ impl Health {
                 let (status, line) = self.with(|state| state.readiness());
                 (status, TEXT, line + "\n")
             }
+            "/metrics" if !may_read => (StatusCode::UNAUTHORIZED, TEXT, NOT_READER.to_owned()),
             "/metrics" => (StatusCode::OK, OPENMETRICS, self.with(|state| state.metrics())),
             _ => (StatusCode::NOT_FOUND, TEXT, "/healthz, /readyz, /metrics\n".to_owned()),
         };
@@ -143,11 +159,13 @@ impl Health {
 impl State {
     fn readiness(&self) -> (StatusCode, String) {
         let down = |reason: String| (StatusCode::SERVICE_UNAVAILABLE, reason);
-        match &self.fault {
+        match self.fault {
             _ if !self.follows => down("the cluster's objects have not been read".into()),
-            Some(fault) => down(format!("the fleet cannot be read or written: {fault}")),
+            Some(fault) => {
+                down(format!("the fleet cannot be read or written: {fault} (see the log)"))
+            }
             None if self.is_watch_lost => {
-                down("changes in etcd do not arrive: the log has the reason".into())
+                down("changes in etcd do not arrive (see the log)".into())
             }
             None if self.leads => (StatusCode::OK, "ok, leads".into()),
             None => (StatusCode::OK, "ok, stands by".into()),
@@ -162,7 +180,11 @@ impl State {
         for (name, help, value) in [
             ("weft_kube_leads", "1 if this controller leads, else 0", bit(self.leads)),
             ("weft_kube_follows", "1 once the cluster's objects have been read", bit(self.follows)),
-            ("weft_kube_fleet_usable", "0 while the fleet cannot be read or written, else 1", usable),
+            (
+                "weft_kube_fleet_usable",
+                "0 while the fleet cannot be read or written, else 1",
+                usable,
+            ),
             ("weft_kube_objects", "Objects that the cluster wants in the fleet", objects),
         ] {
             family(&mut text, name, "gauge", help, &[("", value)]);
@@ -192,7 +214,7 @@ mod tests {
     use super::*;
 
     fn ask(health: &Health, path: &str) -> (StatusCode, String) {
-        let response = health.response(&Method::GET, path);
+        let response = health.response(&Method::GET, path, true);
         let status = response.status();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let body = http_body_util::BodyExt::collect(response.into_body());
@@ -210,13 +232,15 @@ mod tests {
         assert_eq!(ready(), (StatusCode::OK, "ok, stands by\n".into()));
         health.set_leading(true);
         assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
-        health.record_failure(&"no etcd");
-        let refused = "the fleet cannot be read or written: no etcd\n".to_owned();
+        health.record_failure(&FleetError::Contended);
+        let refused =
+            "the fleet cannot be read or written: others change the same keys (see the log)\n"
+                .into();
         assert_eq!(ready(), (StatusCode::SERVICE_UNAVAILABLE, refused));
         health.record_written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
         assert_eq!(ready(), (StatusCode::OK, "ok, leads\n".into()));
         // A standby has nothing that it could not write.
-        health.record_failure(&"no etcd");
+        health.record_failure(&FleetError::Contended);
         health.set_leading(false);
         assert_eq!(ready().1, "ok, stands by\n");
     }
@@ -242,8 +266,8 @@ mod tests {
         write();
         assert_eq!(state(), (false, 1), "each look finds it lost");
         // A read that fails, and the write that follows it.
-        health.record_failure(&"no etcd");
-        health.record_failure(&"no etcd");
+        health.record_failure(&FleetError::Contended);
+        health.record_failure(&FleetError::Contended);
         assert_eq!(state(), (false, 2));
         write();
         health.set_watch_lost(false);
@@ -261,7 +285,7 @@ mod tests {
         health.set_following();
         health.set_leading(true);
         health.record_written(&Written { set: 3, deleted: 1, ..Written::default() }, 7);
-        health.record_failure(&"no etcd");
+        health.record_failure(&FleetError::Contended);
         let text = ask(&health, "/metrics").1;
         assert_eq!(text, include_str!("../tests/golden/metrics.txt"));
         assert_eq!(weft_testkit::samples(&text).len(), 7);
@@ -271,8 +295,22 @@ mod tests {
     fn requests_of_other_methods_and_paths_are_refused() {
         let health = Health::default();
         assert_eq!(ask(&health, "/").0, StatusCode::NOT_FOUND);
-        let post = health.response(&Method::POST, "/healthz");
+        let post = health.response(&Method::POST, "/healthz", true);
         assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    /// The attacker: a host that reaches the port.
+    #[test]
+    fn reasons_have_no_words_of_other_programs_and_metrics_are_for_readers() {
+        let health = Health::default();
+        health.set_following();
+        health.record_failure(&FleetError::Fenced("h3-5f2e".into()));
+        let (status, reason) = ask(&health, "/readyz");
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(reason.contains("another controller leads") && !reason.contains("h3"), "{reason}");
+        let status = |path| health.response(&Method::GET, path, false).status();
+        assert_eq!(status("/metrics"), StatusCode::UNAUTHORIZED);
+        assert_eq!([status("/healthz"), status("/readyz")].map(|it| it.as_u16()), [200, 503]);
     }
 
     #[test]
@@ -280,7 +318,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        runtime.spawn(Health::default().serve(listener));
+        runtime.spawn(Health::default().serve(listener, Readers::default()));
         let client = std::thread::spawn(move || {
             let _silent = std::net::TcpStream::connect(address).unwrap();
             let mut stream = std::net::TcpStream::connect(address).unwrap();
