@@ -39,12 +39,22 @@ fn later(error: impl std::fmt::Display) -> Fault {
     Fault::Later(error.to_string(), None)
 }
 
-/// Returns the fault of a refused certificate. The error names the options of Weft's commands.
+/// The options of Weft's commands that errors of TLS name, and what a collector has in their place.
+const OPTIONS: [(&str, &str); 3] = [
+    ("--ca", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+    ("--certificate", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
+    ("--key", "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+];
+
+/// Returns the fault of a handshake that failed, with the variables of the options that the error names.
 fn refused(error: TlsError) -> Fault {
-    later(format!(
-        "{error}. For a collector, OTEL_EXPORTER_OTLP_CERTIFICATE is --ca, OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is --certificate and \
-         OTEL_EXPORTER_OTLP_CLIENT_KEY is --key"
-    ))
+    let text = error.to_string();
+    let named = OPTIONS.iter().filter(|(option, _)| text.contains(option));
+    let variables: Vec<_> = named.map(|(option, name)| format!("{option} is {name}")).collect();
+    match variables.is_empty() {
+        true => later(text),
+        false => later(format!("{text}. For a collector, {}", variables.join(", "))),
+    }
 }
 
 impl Settings {
@@ -128,5 +138,30 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, Fault> {
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Err(Fault::Later(format!("it answers {status}"), after)),
         _ => Err(Fault::Never(format!("it answers {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tls_error_has_the_variables_of_the_options_that_it_names_alone() {
+        let reason = |error: &str| refused(TlsError::Refused(error.into())).reason().to_owned();
+        let ca = reason("not issued by an authority in a.pem: give --ca the one that issued it");
+        assert!(ca.ends_with(". For a collector, --ca is OTEL_EXPORTER_OTLP_CERTIFICATE"), "{ca}");
+        let own = reason("c wants a client's certificate: give --certificate and --key");
+        let both = [
+            "--certificate is OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+            "--key is OTEL_EXPORTER_OTLP_CLIENT_KEY",
+        ];
+        assert!(both.iter().all(|part| own.contains(part)) && !own.contains("--ca "), "{own}");
+        for other in [
+            "c broke off the TLS handshake: end of file",
+            "c speaks no TLS there: use http://, or start it with --tls-certificate and --tls-key",
+            "the certificate of c has expired: renew it there",
+        ] {
+            assert_eq!(reason(other), other);
+        }
     }
 }
