@@ -172,9 +172,14 @@ impl State {
         }
     }
 
+    /// Returns `true` unless the fleet cannot be read or written.
+    fn is_usable(&self) -> bool {
+        self.fault.is_none() && !self.is_watch_lost
+    }
+
     fn metrics(&self) -> String {
         let bit = u64::from;
-        let usable = bit(self.fault.is_none() && !self.is_watch_lost);
+        let usable = bit(self.is_usable());
         let objects = self.objects as u64;
         let mut text = String::new();
         for (name, help, value) in [
@@ -251,12 +256,9 @@ mod tests {
         health.set_following();
         health.set_leading(true);
         let state = || {
-            let metrics = ask(&health, "/metrics").1;
-            let line = |name| metrics.lines().find_map(|it| it.strip_prefix(name)).unwrap().parse();
-            let value = |name| -> u64 { line(name).unwrap() };
             let ready = ask(&health, "/readyz").0 == StatusCode::OK;
-            assert_eq!(value("weft_kube_fleet_usable "), u64::from(ready));
-            (ready, value("weft_kube_failures_total "))
+            assert_eq!(health.with(|state| state.is_usable()), ready);
+            (ready, health.with(|state| state.failures))
         };
         let lost = || health.set_watch_lost(true);
         let write = || health.record_written(&Written::default(), 7);
