@@ -68,11 +68,15 @@ pub(super) struct Pair {
     /// The action of both owners on received packets.
     pub(super) owner: Owner,
     pub(super) events: [Vec<Event>; 2],
+    /// The time until which each end does nothing, as a host whose processor runs something else; arrivals wait.
+    pub(super) paused_until: [Instant; 2],
     /// The bytes placed at each end: (connection, message, offset) to length.
     placed: [BTreeMap<(ConnectionId, u32, u32), u16>; 2],
     /// Number of packets sent by each end.
     pub(super) sent: [u64; 2],
     wire: BTreeMap<(Instant, u64), OnWire>,
+    /// The packets that have arrived at each end and that it has not read.
+    inbox: [Vec<OnWire>; 2],
     sequence: u64,
     /// The token of each message, by sender, connection and message.
     tokens: BTreeMap<(usize, ConnectionId, u32), u64>,
@@ -124,9 +128,11 @@ impl Pair {
             rule: Box::new(|_| Fate::Pass),
             owner: Box::new(|_| OwnerAction::Place),
             events: [Vec::new(), Vec::new()],
+            paused_until: [Instant::EPOCH; 2],
             placed: [BTreeMap::new(), BTreeMap::new()],
             sent: [0; 2],
             wire: BTreeMap::new(),
+            inbox: [Vec::new(), Vec::new()],
             sequence: 0,
             tokens: BTreeMap::new(),
         }
@@ -208,9 +214,17 @@ impl Pair {
         }
     }
 
+    /// Returns `true` if the end does nothing now.
+    pub(super) fn is_paused(&self, end: usize) -> bool {
+        self.now < self.paused_until[end]
+    }
+
     /// Lets both ends send all permitted packets, and collects their events.
     fn drain(&mut self) {
         for end in 0..2 {
+            if self.is_paused(end) {
+                continue;
+            }
             loop {
                 let wanted = self.ends[end].wants_transmit();
                 let Some(transmit) = self.ends[end].poll_transmit(self.now) else { break };
@@ -224,20 +238,27 @@ impl Pair {
     }
 
     /// Advances to the next arrival or deadline. Returns `false` if there is none at or before `until`.
-    fn step(&mut self, until: Instant) -> bool {
+    pub(super) fn step(&mut self, until: Instant) -> bool {
         self.drain();
         let arrival = self.wire.keys().next().map(|key| key.0);
-        let deadlines = self.ends.iter().filter_map(Endpoint::poll_timeout);
-        let Some(next) = deadlines.chain(arrival).min().filter(|&at| at <= until) else {
+        let wake = |end: usize| self.paused_until[end].max(self.now);
+        let deadlines =
+            (0..2).filter_map(|end| Some(self.ends[end].poll_timeout()?.max(wake(end))));
+        let inboxes = (0..2).filter(|&end| !self.inbox[end].is_empty()).map(wake);
+        let Some(next) = deadlines.chain(inboxes).chain(arrival).min().filter(|&at| at <= until)
+        else {
             return false;
         };
         self.now = self.now.max(next);
         while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
             let (_, on_wire) = self.wire.pop_first().expect("looked just now");
-            self.deliver(on_wire);
+            self.inbox[on_wire.to].push(on_wire);
         }
-        for end in &mut self.ends {
-            end.handle_timeout(self.now);
+        for end in 0..2 {
+            if !self.is_paused(end) {
+                core::mem::take(&mut self.inbox[end]).into_iter().for_each(|it| self.deliver(it));
+                self.ends[end].handle_timeout(self.now);
+            }
         }
         true
     }
