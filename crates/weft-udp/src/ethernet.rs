@@ -1,6 +1,6 @@
 //! The transport's configuration on an Ethernet, which agents and settings start from.
 
-use weft_transport::{TransportConfig, congestion, path};
+use weft_transport::{RecoveryConfig, TransportConfig, congestion, path};
 use weft_units::Duration;
 
 /// The congestion control of real packets if the settings select none.
@@ -33,6 +33,7 @@ pub(crate) fn ethernet(paths: u16) -> TransportConfig {
         reorder_window: 4096,
         ack_every: 44,
         keepalive_interval: Duration::ZERO,
+        recovery: RecoveryConfig { suspend_silent: true, ..bifrost.recovery },
         ..bifrost
     }
 }

@@ -316,7 +316,14 @@ fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
     };
     let nack_interval = Duration::from_micros(pick(rng, &[0, 4, 100]));
     let out_of_order = pick(rng, &[0, 1, 64]);
-    RecoveryConfig { kind, out_of_order, nack_interval, ..RecoveryConfig::default() }
+    let suspend_silent = rng.chance(1, 2);
+    RecoveryConfig {
+        kind,
+        out_of_order,
+        nack_interval,
+        suspend_silent,
+        ..RecoveryConfig::default()
+    }
 }
 
 /// Draws whether all connections of a host share source ports and the state of paths (one case of three); in half of

@@ -26,6 +26,17 @@ pub struct RecoveryConfig {
     /// rewinds to the first missing packet instead of retransmitting only missing ones, and no NACK takes a path down
     /// (`docs/design/loss.md`).
     pub rewind: bool,
+    /// For `per-path`: `true` suspends a path on which a packet is missing for two round trips, with all sent on it since:
+    /// it is probed at once, and carries no new packets until it answers (`docs/design/loss.md`).
+    pub suspend_silent: bool,
+}
+
+impl RecoveryConfig {
+    /// Returns `true` if silent paths are suspended.
+    #[inline]
+    pub(crate) fn suspends(&self) -> bool {
+        self.suspend_silent && self.kind == recovery::Kind::PerPath
+    }
 }
 
 impl Default for RecoveryConfig {
@@ -36,6 +47,7 @@ impl Default for RecoveryConfig {
             nack_interval: Duration::from_micros(4),
             rto_low: Duration::from_micros(100),
             rewind: false,
+            suspend_silent: false,
         }
     }
 }

@@ -275,7 +275,9 @@ impl Sender {
         {
             let sent_at = self.last_stamp.from_wire(packet.sent_at);
             self.acked_sent_at = self.acked_sent_at.max(sent_at);
-            self.paths.note_acked(packet.path, sent_at, now);
+            if self.paths.note_acked(packet.path, sent_at, now) {
+                self.on_suspended_acked(packet.path, sent_at, now);
+            }
         }
         newly_acked.bytes += charge(len);
         newly_acked.packets += 1;

@@ -24,6 +24,8 @@ pub(crate) struct Picked {
     /// The message it is part of.
     message: Message,
     len: u16,
+    /// `true` requests an ACK at once.
+    ack_now: bool,
 }
 
 impl Connection {
@@ -187,6 +189,7 @@ impl Picked {
     fn header(&self) -> DataHeader {
         DataHeader {
             ece: true,
+            ack_now: self.ack_now,
             retransmitted: self.packet.retransmissions > 0,
             path_id: U3::truncate(self.packet.path.0.into()),
             next: NextHeader::Message,
@@ -240,8 +243,9 @@ impl Sender {
     #[inline(always)] // The result stays in registers; in memory its parts are read together.
     fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
         if let Some(psn) = self.pop_probe() {
+            let ack_now = shared.config.recovery.suspends();
             let picked = self.retransmit(psn, Limit::None, now, shared);
-            return picked.map(|picked| self.count_in_flight(picked, now));
+            return picked.map(|picked| self.count_in_flight(Picked { ack_now, ..picked }, now));
         }
         if !self.has_window() {
             return None;
@@ -301,7 +305,7 @@ impl Sender {
         packet.state = PacketState::InFlight;
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
         let message = *self.send_queue.message(packet.message);
-        Some(Picked { psn, packet, message, len: self.payload_len(&packet) })
+        Some(Picked { psn, packet, message, len: self.payload_len(&packet), ack_now: false })
     }
 
     /// Returns the path of a retransmission. If another path than the last one is open, it is the policy's choice for
@@ -345,7 +349,7 @@ impl Sender {
             before(self.base, self.next),
             "the window is far smaller than the sequence space"
         );
-        Some(Picked { psn, packet, message: segment.message, len: segment.len })
+        Some(Picked { psn, packet, message: segment.message, len: segment.len, ack_now: false })
     }
 
     /// Returns the path of the next packet: the spray unit's, until the unit is used up or its path closed.

@@ -22,12 +22,16 @@ use crate::{ConnectionId, Event, Retransmission, Stats, TransportConfig, Trimmed
 /// The reason a packet is considered lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The packet was overtaken on its own path, or for too long by other paths.
+    /// The packet was overtaken on its own path.
     Overtaken,
+    /// The packet was overtaken by other paths for too long. It may still arrive.
+    Overdue,
     /// The peer reported the packet as missing, and its retransmission timeout passed.
     Timeout,
     /// A switch cut the packet to its headers, and the peer said so.
     Trimmed(TrimmedAt),
+    /// The packet's path is silent: it answered neither for the packet nor a probe. The packet may have arrived.
+    Silent,
     /// No ACK described the packet for the retransmission timeout: the packet was lost, or the ACKs were.
     Unreported,
 }
@@ -36,32 +40,41 @@ impl Cause {
     /// Counts packets retransmitted for this reason.
     pub(super) fn count(self, packets: u64, stats: &mut Stats) {
         match self {
-            Self::Overtaken | Self::Trimmed(_) => stats.fast_retransmits += packets,
+            Self::Overtaken | Self::Overdue | Self::Silent | Self::Trimmed(_) => {
+                stats.fast_retransmits += packets;
+            }
             Self::Timeout | Self::Unreported => stats.timeout_retransmits += packets,
         }
     }
 
-    /// Notifies congestion control; returns the feedback for the path policy.
+    /// Notifies congestion control, or counts a loss on a suspended path for later. A packet of a silent path was probably
+    /// not lost, if the path works.
     pub(super) fn notify(
         self,
         path: PathId,
         now: Instant,
         controllers: &mut Controllers,
         paths: &mut Paths,
-    ) -> Feedback {
+    ) {
+        let suspension = paths.suspension(path).filter(|_| !matches!(self, Self::Trimmed(_)));
+        if let Some(suspension) = suspension {
+            suspension.losses += u32::from(self != Self::Silent);
+            return;
+        }
         match self {
-            Self::Overtaken => {
-                controllers.on_loss(path, now, paths);
-                Feedback::Lost
-            }
-            Self::Trimmed(at) => {
-                controllers.on_trimmed(path, now, at, paths);
-                Feedback::Trimmed
-            }
-            Self::Timeout | Self::Unreported => {
-                controllers.on_timeout(path, now, paths);
-                Feedback::TimedOut
-            }
+            Self::Overtaken | Self::Overdue => controllers.on_loss(path, now, paths),
+            Self::Trimmed(at) => controllers.on_trimmed(path, now, at, paths),
+            Self::Timeout | Self::Unreported => controllers.on_timeout(path, now, paths),
+            Self::Silent => unreachable!("only a suspended path is silent"),
+        }
+    }
+
+    /// Returns the feedback for the path policy.
+    pub(super) const fn feedback(self) -> Feedback {
+        match self {
+            Self::Overtaken | Self::Overdue | Self::Silent => Feedback::Lost,
+            Self::Trimmed(_) => Feedback::Trimmed,
+            Self::Timeout | Self::Unreported => Feedback::TimedOut,
         }
     }
 }
@@ -93,7 +106,11 @@ impl Sender {
         let missing = packet.state == PacketState::Missing;
         let by_path = limits.by_path;
         if by_path && missing && sent_at < self.paths.acked_sent_at(packet.path) {
-            return Ok(Cause::Overtaken);
+            // Since an ACK described it, the packet may have arrived with those that overtook it.
+            return Ok(if limits.described { Cause::Overtaken } else { Cause::Overdue });
+        }
+        if limits.suspends && self.paths.is_silent(packet.path) {
+            return Ok(Cause::Silent);
         }
         let timeout = sent_at + limits.timeout(packet.retransmissions);
         if timeout <= now {
@@ -103,7 +120,7 @@ impl Sender {
             return Err(timeout);
         }
         let overdue = sent_at + limits.reordering_window;
-        if overdue <= now { Ok(Cause::Overtaken) } else { Err(overdue.min(timeout)) }
+        if overdue <= now { Ok(Cause::Overdue) } else { Err(overdue.min(timeout)) }
     }
 }
 
@@ -115,15 +132,21 @@ struct Limits {
     config: Retransmission,
     /// `true` if an overtaken packet is lost.
     by_path: bool,
+    /// `true` if silent paths are suspended.
+    suspends: bool,
+    /// `true` if the newest ACK described the packets.
+    described: bool,
 }
 
 impl Limits {
-    fn new(sender: &Sender, shared: &Shared) -> Self {
+    fn new(sender: &Sender, described: bool, shared: &Shared) -> Self {
         let config = shared.config.retransmission;
         let reordering_window =
             sender.round_trip.reordering_window(&config, sender.reordering_multiplier);
         let by_path = shared.config.recovery.kind == Kind::PerPath;
-        Self { reordering_window, timeout: sender.first_timeout(shared), config, by_path }
+        let suspends = shared.config.recovery.suspends();
+        let timeout = sender.first_timeout(shared);
+        Self { reordering_window, timeout, config, by_path, suspends, described }
     }
 
     fn timeout(&self, retransmissions: u8) -> Duration {
@@ -149,7 +172,11 @@ impl Connection {
         let first = first_described(ack);
         if sender.acked_end != sender.base {
             sender.note_missing(first);
-            let next = sender.detect_losses(self.id, sender.described(first), now, shared);
+            let mut next =
+                sender.detect_losses(self.id, sender.described(first), true, now, shared);
+            if sender.finds_silent_path(now) {
+                next = sender.detect_losses(self.id, sender.all(), false, now, shared);
+            }
             self.arm_loss_timers(next);
         }
     }
@@ -160,8 +187,7 @@ impl Connection {
             return self.go_back_on_timeout(now, shared);
         }
         let Some(sender) = self.sender.as_deref_mut() else { return };
-        let all = (sender.base, sender.next);
-        let next = sender.detect_losses(self.id, all, now, shared);
+        let next = sender.detect_losses(self.id, sender.all(), false, now, shared);
         self.arm_loss_timers(next);
     }
 
@@ -187,6 +213,11 @@ impl Sender {
         (first, if before(first, end) { end } else { first })
     }
 
+    /// Returns the range of all packets that are not acknowledged cumulatively.
+    const fn all(&self) -> (u32, u32) {
+        (self.base, self.next)
+    }
+
     /// Marks as missing those packets from number `first` on that the newest ACK described as not placed, and that were
     /// sent before others that were placed.
     pub(super) fn note_missing(&mut self, first: u32) {
@@ -203,18 +234,20 @@ impl Sender {
         }
     }
 
-    /// Evaluates the packets in flight from `first` up to `end`; returns the earliest next deadline.
+    /// Evaluates the packets in flight from `first` up to `end`; returns the earliest next deadline. `described` is
+    /// `true` if the newest ACK described them.
     fn detect_losses(
         &mut self,
         id: ConnectionId,
         (first, end): (u32, u32),
+        described: bool,
         now: Instant,
         shared: &mut Shared,
     ) -> Option<Instant> {
         if now >= self.multiplier_until {
             self.reordering_multiplier = 1;
         }
-        let limits = Limits::new(self, shared);
+        let limits = Limits::new(self, described, shared);
         let mut next = None::<Instant>;
         let mut soonest = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
         // A packet may be unreported because ACKs were lost. So of packets that no ACK described, one in 256 is
@@ -229,7 +262,14 @@ impl Sender {
                 continue;
             }
             match self.evaluate(&packet, now, &limits) {
-                Err(at) => soonest(at),
+                Err(at) => {
+                    soonest(at);
+                    if limits.suspends && packet.state == PacketState::Missing {
+                        self.suspend_if_overdue(&packet, now, shared)
+                            .into_iter()
+                            .for_each(&mut soonest);
+                    }
+                }
                 Ok(Cause::Unreported) if now < self.probe_deadline => soonest(self.probe_deadline),
                 Ok(Cause::Unreported) if is_near(probed_psn, psn) => soonest(now + limits.timeout),
                 Ok(Cause::Unreported) => {
@@ -237,7 +277,11 @@ impl Sender {
                     self.queue_probe(psn, &packet);
                     Cause::Unreported.count(1, &mut shared.stats);
                 }
+                Ok(Cause::Silent) => self.declare_lost(psn, &packet, Cause::Silent, now, shared),
                 Ok(cause) => {
+                    if limits.suspends {
+                        self.suspend_if_silent(&packet, now, shared);
+                    }
                     self.declare_lost(psn, &packet, cause, now, shared);
                     self.note_path_loss(id, &packet, now, shared);
                 }
@@ -273,8 +317,11 @@ impl Sender {
         self.probed = None;
         let late = ack.timestamp_echo == packet.sent_at;
         if ack.ack_type != AckType::Duplicate && ack.psn == psn && !late {
-            self.paths.count_lost(packet.path);
-            self.controllers.on_timeout(packet.path, now, &mut self.paths);
+            if shared.config.recovery.suspends() {
+                self.suspend_if_silent(&packet, now, shared);
+            }
+            self.paths.count_lost(packet.path, true);
+            Cause::Unreported.notify(packet.path, now, &mut self.controllers, &mut self.paths);
             self.policy.on_feedback(packet.path, Feedback::TimedOut, &self.paths, now);
             self.note_path_loss(id, &packet, now, shared);
         }
@@ -293,12 +340,12 @@ impl Sender {
         self.remove_in_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
         self.push_lost(psn);
-        if !matches!(cause, Cause::Trimmed(_)) {
-            self.paths.count_lost(packet.path);
+        if !matches!(cause, Cause::Silent | Cause::Trimmed(_)) {
+            self.paths.count_lost(packet.path, cause == Cause::Overtaken);
         }
         cause.count(1, &mut shared.stats);
-        let feedback = cause.notify(packet.path, now, &mut self.controllers, &mut self.paths);
-        self.policy.on_feedback(packet.path, feedback, &self.paths, now);
+        cause.notify(packet.path, now, &mut self.controllers, &mut self.paths);
+        self.policy.on_feedback(packet.path, cause.feedback(), &self.paths, now);
     }
 
     /// Counts a loss against its path. A path is down after several consecutive losses, each of a packet sent after the

@@ -39,6 +39,7 @@ mod rtt;
 mod sender;
 mod setup;
 mod share;
+mod suspend;
 mod tail;
 mod trimmed;
 

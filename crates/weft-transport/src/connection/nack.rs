@@ -185,9 +185,9 @@ impl Sender {
             self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
             self.lost.push_back(psn);
         }
-        self.paths.count_lost(first.path);
-        let feedback = cause.notify(first.path, now, &mut self.controllers, &mut self.paths);
-        self.policy.on_feedback(first.path, feedback, &self.paths, now);
+        self.paths.count_lost(first.path, true);
+        cause.notify(first.path, now, &mut self.controllers, &mut self.paths);
+        self.policy.on_feedback(first.path, cause.feedback(), &self.paths, now);
         if cause != Cause::Overtaken || !shared.config.recovery.rewind {
             self.note_path_loss(id, &first, now, shared);
         }

@@ -25,6 +25,10 @@ const MAX_IDLE_PROBES: u32 = 8;
 /// packets.
 const PACKETS_PER_IDLE_PROBE: u32 = 16;
 
+/// Maximum factor by which the probe interval of a path that stays down grows. Where silent paths are suspended it is
+/// half of this, so that an agent, whose interval is 10 ms, uses a repaired path within 100 ms.
+const MAX_BACKOFF: u64 = 16;
+
 /// The sequence number of a keepalive, which measures no path; a probe carries its path in this field.
 const KEEPALIVE: u32 = u32::MAX;
 
@@ -130,13 +134,14 @@ impl Connection {
             let path = shared.any_path();
             return Some((path, self.probe_header(path, KEEPALIVE, now, shared)));
         }
-        let interval = shared.config.probe_interval;
+        let backoff = if shared.config.recovery.suspends() { MAX_BACKOFF / 2 } else { MAX_BACKOFF };
+        let max_wait = shared.config.probe_interval * backoff;
         let sender = self.sender.as_deref_mut()?;
         if !sender.health.is_due(now) {
             return None;
         }
         let stamp = sender.stamp(now);
-        let (path, unanswered) = sender.health.pop_due(now, stamp, interval)?;
+        let (path, unanswered) = sender.health.pop_due(now, stamp, max_wait)?;
         if let Some(at) = sender.health.next() {
             self.timers.arm_by(Timer::PathProbe, at);
         }
@@ -163,6 +168,16 @@ impl Connection {
 
     /// Counts an unanswered probe; enough consecutive ones take the path down.
     fn on_probe_timeout(&mut self, path: PathId, now: Instant, shared: &mut Shared) {
+        let sender = self.sender.as_deref_mut().expect("it probed");
+        if let Some(suspension) = sender.paths.suspension(path) {
+            if self.last_received_at < suspension.answer_expected {
+                // The peer is silent on all paths.
+                return;
+            }
+            if suspension.evaluate(self.last_received_at, now) {
+                self.on_loss_timer(now, shared);
+            }
+        }
         let sender = self.sender.as_deref_mut().expect("it probed");
         sender.probation.on_missed_probe(path);
         shared.peer_paths.note_loss(sender.peer, path, now, now);
@@ -242,6 +257,7 @@ impl Connection {
             self.timers.arm_by(Timer::PathProbe, now + wait);
             return Ok(());
         }
+        sender.resume(path, now);
         sender.paths.set_up(path, !shared.peer_paths.is_lossy(sender.peer, path));
         sender.paths.note_answered(path, now);
         let feedback = Feedback::Acked { marked: false, rtt: Some(delays.fabric()) };

@@ -54,11 +54,12 @@ impl RoundTrip {
         measured.clamp(min, config.rto_max)
     }
 
-    /// Returns the silence after which a loss is assumed, where the peer may hold an ACK back for `wait`; `None` until
-    /// a round trip was measured.
-    pub(crate) fn silence(&self, wait: Duration) -> Option<Duration> {
+    /// Returns the silence after which a loss is assumed, where the peer may hold an ACK back for `wait` and the
+    /// variation counts for at most `max_variation`; `None` until a round trip was measured.
+    pub(crate) fn silence(&self, wait: Duration, max_variation: Duration) -> Option<Duration> {
         let measured = self.smoothed > Duration::ZERO;
-        measured.then(|| self.smoothed + self.smoothed.max(self.variation * 4) + wait)
+        let variation = (self.variation * 4).min(max_variation);
+        measured.then(|| self.smoothed + self.smoothed.max(variation) + wait)
     }
 
     /// Returns the time that a packet may be overtaken by packets of other paths before it is lost (RFC 8985:

@@ -8,12 +8,18 @@ use weft_units::{Duration, Instant};
 
 use super::sender::{Sender, TailProbes};
 use super::{Connection, Shared};
+use crate::TransportConfig;
 use crate::recovery::Kind;
 use crate::timers::Timer;
 
 /// Maximum number of probes in one silence, each after twice the time of the one before. With half of the reverse paths
 /// dead, one flight in sixteen still meets its retransmission timeout.
 const MAX_PROBES: u8 = 3;
+
+/// Returns the shortest silence that is worth a probe: scheduling delays of a host are silence too.
+pub(super) fn shortest_silence(config: &TransportConfig) -> Duration {
+    config.retransmission.rto_min / (1 << MAX_PROBES)
+}
 
 impl Connection {
     /// Handles the tail timer: sends a probe after a silence, or arms the timer again.
@@ -27,7 +33,11 @@ impl Connection {
             sender.probe_tail(now, shared);
             due = now + sender.probe_timeout(shared);
         }
+        let next = sender.health.next();
         self.timers.arm(Timer::Tail, due);
+        if let Some(at) = next {
+            self.timers.arm_by(Timer::PathProbe, at);
+        }
     }
 }
 
@@ -39,9 +49,12 @@ impl Sender {
     #[inline]
     pub(super) fn probe_timeout(&self, shared: &Shared) -> Duration {
         let config = &shared.config;
-        let shortest = config.retransmission.rto_min / (1 << MAX_PROBES);
-        let measured = self.round_trip.silence(config.ack_delay);
-        measured.map_or(config.retransmission.rto_min, |silence| silence.max(shortest))
+        let rto_min = config.retransmission.rto_min;
+        let shortest = shortest_silence(config);
+        // A host that is sometimes paused has a variation of milliseconds, and would detect a dead path no sooner.
+        let max_variation = if config.recovery.suspends() { rto_min / 4 } else { Duration::MAX };
+        let measured = self.round_trip.silence(config.ack_delay, max_variation);
+        measured.map_or(rto_min, |silence| silence.max(shortest))
     }
 
     /// Returns the time at which the next probe is due, if nothing is received or sent until then.
@@ -49,8 +62,10 @@ impl Sender {
         if self.waiting_since > self.tail.at {
             self.tail = TailProbes::NONE;
         }
-        let idle_since = self.waiting_since.max(self.last_stamp);
-        idle_since + self.probe_timeout(shared) * (1 << self.tail.count)
+        // Packets sent meanwhile would put the probe off for as long as a stream stays on a dead path.
+        let last = if shared.config.recovery.suspends() { self.tail.at } else { self.last_stamp };
+        let silent_since = self.waiting_since.max(last);
+        silent_since + self.probe_timeout(shared) * (1 << self.tail.count)
     }
 
     /// Retransmits the last packet in flight.
@@ -66,6 +81,10 @@ impl Sender {
             Some((psn, *packet))
         });
         if let Some((psn, packet)) = found {
+            // Later probes of a silence take other paths, and the peer may be paused.
+            if shared.config.recovery.suspends() && self.tail.count == 1 {
+                self.suspend_if_silent(&packet, now, shared);
+            }
             self.queue_probe(psn, &packet);
             shared.stats.tail_loss_probes += 1;
         }

@@ -38,9 +38,6 @@ pub(crate) struct Health {
 /// first.
 const MAX_OUTSTANDING: usize = 4;
 
-/// Maximum factor by which the probe interval of a path that stays down grows.
-const MAX_BACKOFF: u64 = 16;
-
 impl Health {
     /// Begins to probe `path`; the first probe leaves at `first`, the next, if it is not answered, `wait` later.
     pub(crate) fn watch(&mut self, path: PathId, first: Instant, wait: Duration) {
@@ -87,19 +84,19 @@ impl Health {
     }
 
     /// Returns a path whose probe leaves now with this timestamp, and `true` if the probe before it was not answered.
-    /// The wait doubles each time, up to [`MAX_BACKOFF`] times `interval`.
+    /// The wait doubles each time, up to `max_wait`.
     pub(crate) fn pop_due(
         &mut self,
         now: Instant,
         stamp: Instant,
-        interval: Duration,
+        max_wait: Duration,
     ) -> Option<(PathId, bool)> {
         let watch = self.watches.iter_mut().find(|watch| watch.next_at <= now)?;
         let unanswered = watch.sent_at[0].is_some();
         watch.sent_at.rotate_right(1);
         watch.sent_at[0] = Some(stamp);
         watch.next_at = now + watch.wait;
-        watch.wait = (watch.wait * 2).min(watch.wait.max(interval * MAX_BACKOFF));
+        watch.wait = (watch.wait * 2).min(watch.wait.max(max_wait));
         Some((watch.path, unanswered))
     }
 
@@ -128,7 +125,7 @@ mod tests {
         let mut waits = Vec::new();
         let mut stamps = Vec::new();
         for probe in 0..8 {
-            assert_eq!(health.pop_due(now, now, INTERVAL), Some((path, probe > 0)));
+            assert_eq!(health.pop_due(now, now, INTERVAL * 16), Some((path, probe > 0)));
             stamps.push(now.to_wire());
             let next = health.next().unwrap();
             waits.push(next.since(now).as_nanos() / 1_000_000);

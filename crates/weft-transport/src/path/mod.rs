@@ -13,6 +13,7 @@ mod news;
 mod paths;
 mod peers;
 mod probation;
+mod suspension;
 pub mod unit;
 
 pub use candidates::Candidates;
@@ -22,6 +23,7 @@ pub(crate) use news::PeerPorts;
 pub use paths::Paths;
 pub(crate) use peers::PeerPaths;
 pub(crate) use probation::Probation;
+pub(crate) use suspension::Suspension;
 
 /// The index of a path of one connection, from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use weft_units::{Duration, Instant, Rng};
 
 use super::PathId;
+use super::suspension::Suspension;
 
 /// The paths of one connection, as a policy sees them.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Paths {
     suspected_at: BTreeMap<PathId, Instant>,
     /// The numbers of packets lost on a path, if any.
     lost: BTreeMap<PathId, Lost>,
+    /// The suspended paths.
+    suspended: BTreeMap<PathId, Suspension>,
     up: u16,
     pub(super) mtu: u32,
 }
@@ -28,7 +31,7 @@ pub struct Paths {
 struct Lost {
     /// Number since the connection last became active.
     all: u64,
-    /// Number since the last call of [`Paths::take_counts`].
+    /// Number of certain losses since the last call of [`Paths::take_counts`].
     latest: u32,
 }
 
@@ -58,12 +61,21 @@ struct Rare {
     acked: u16,
     /// Number of consecutive losses without an acknowledgement between them.
     losses: u8,
-    /// `true` if it carries no packets, as far as known.
-    down: bool,
+    state: State,
+}
+
+/// The use of a path for new packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It carries none until it responds, or is down.
+    Suspended,
+    /// It carries none, as far as known.
+    Down,
 }
 
 impl Rare {
-    const INITIAL: Self = Self { window: u32::MAX, acked: 0, losses: 0, down: false };
+    const INITIAL: Self = Self { window: u32::MAX, acked: 0, losses: 0, state: State::Open };
 }
 
 impl Paths {
@@ -75,6 +87,7 @@ impl Paths {
             start: now,
             suspected_at: BTreeMap::new(),
             lost: BTreeMap::new(),
+            suspended: BTreeMap::new(),
             up: count,
             mtu: mtu.into(),
         }
@@ -105,17 +118,17 @@ impl Paths {
         (0..self.count()).map(PathId)
     }
 
-    /// Returns `true` if the path carries packets, as far as known. If none does, all count as up: sending is better
-    /// than waiting.
+    /// Returns `true` if the path may carry new packets: it is neither down nor suspended. If all are, all count as up:
+    /// sending is better than waiting.
     #[inline]
     pub fn is_up(&self, path: PathId) -> bool {
-        self.up == 0 || !self.is_down(path)
+        self.up == 0 || self.rare(path).state == State::Open
     }
 
     /// Returns `true` if the path carries no packets, as far as known.
     #[inline]
     pub(crate) fn is_down(&self, path: PathId) -> bool {
-        self.rare(path).down
+        self.rare(path).state == State::Down
     }
 
     /// Returns a uniformly random path, open or not.
@@ -142,11 +155,12 @@ impl Paths {
         *losses = losses.saturating_add(1);
     }
 
-    /// Counts a packet lost on the path.
-    pub(crate) fn count_lost(&mut self, path: PathId) {
+    /// Counts a packet lost on the path. Only a `certain` loss counts against the path: while queues grow, many packets
+    /// that other paths overtake are only late.
+    pub(crate) fn count_lost(&mut self, path: PathId, certain: bool) {
         let lost = self.lost.entry(path).or_default();
         lost.all += 1;
-        lost.latest = lost.latest.saturating_add(1);
+        lost.latest = lost.latest.saturating_add(certain.into());
     }
 
     /// Returns the number of packets lost on the path since the connection last became active.
@@ -159,17 +173,18 @@ impl Paths {
         self.rare(path).losses
     }
 
-    /// Records the acknowledgement of a packet that was sent on the path at `sent_at`.
+    /// Records the acknowledgement of a packet that was sent on the path at `sent_at`. Returns `true` if the path is
+    /// suspended.
     #[inline]
-    pub(crate) fn note_acked(&mut self, path: PathId, sent_at: Instant, now: Instant) {
+    pub(crate) fn note_acked(&mut self, path: PathId, sent_at: Instant, now: Instant) -> bool {
         let (sent_at, now) = (self.stored(sent_at), self.stored(now));
         let state = self.state_mut(path);
         state.acked_sent_at = state.acked_sent_at.max(sent_at);
         state.last_response_at = now;
-        if let Some(rare) = self.rare.get_mut(usize::from(path.0)) {
-            rare.losses = 0;
-            rare.acked = rare.acked.saturating_add(1);
-        }
+        let Some(rare) = self.rare.get_mut(usize::from(path.0)) else { return false };
+        rare.losses = 0;
+        rare.acked = rare.acked.saturating_add(1);
+        rare.state == State::Suspended
     }
 
     /// Records the answer to a probe of the path.
@@ -260,17 +275,60 @@ impl Paths {
         core::mem::replace(&mut self.rare_mut(path).window, window)
     }
 
-    /// Returns the number of paths that carry packets, as far as known.
+    /// Returns the number of paths that may carry new packets.
     pub fn up_count(&self) -> u16 {
         self.up
     }
 
     pub(crate) fn set_up(&mut self, path: PathId, up: bool) {
         if self.is_down(path) == up {
+            let was_open = self.suspended.remove(&path).is_none() && !up;
             let rare = self.rare_mut(path);
-            (rare.down, rare.losses) = (!up, 0);
-            if up { self.up += 1 } else { self.up -= 1 }
+            (rare.state, rare.losses) = (if up { State::Open } else { State::Down }, 0);
+            self.up = self.up + u16::from(up) - u16::from(was_open);
         }
+    }
+
+    /// Returns `true` if the path may be suspended: it is up, and so is another.
+    pub(crate) fn can_suspend(&self, path: PathId) -> bool {
+        self.rare(path).state == State::Open && self.up > 1
+    }
+
+    /// Suspends a path for which [`Self::can_suspend`] returns `true`.
+    pub(crate) fn suspend(&mut self, path: PathId, suspension: Suspension) {
+        self.rare_mut(path).state = State::Suspended;
+        self.suspended.insert(path, suspension);
+        self.up -= 1;
+    }
+
+    /// Returns `true` if a path is suspended.
+    #[inline]
+    pub(crate) fn has_suspended(&self) -> bool {
+        !self.suspended.is_empty()
+    }
+
+    /// Returns the suspensions of all paths.
+    pub(crate) fn suspensions(&mut self) -> impl Iterator<Item = &mut Suspension> {
+        self.suspended.values_mut()
+    }
+
+    /// Returns the path's suspension; `None` if it is not suspended.
+    pub(crate) fn suspension(&mut self, path: PathId) -> Option<&mut Suspension> {
+        self.suspended.get_mut(&path)
+    }
+
+    /// Returns `true` if the path is suspended and silent, while others are up: what is in flight on it is lost.
+    pub(crate) fn is_silent(&self, path: PathId) -> bool {
+        self.up > 0 && self.suspended.get(&path).is_some_and(|suspension| suspension.is_silent)
+    }
+
+    /// Ends the suspension of a path, which may carry new packets again. Returns the number of losses on it that
+    /// congestion control was not notified of.
+    pub(crate) fn resume(&mut self, path: PathId) -> u32 {
+        let Some(suspension) = self.suspended.remove(&path) else { return 0 };
+        self.rare_mut(path).state = State::Open;
+        self.up += 1;
+        suspension.losses
     }
 
     /// Adds a round-trip sample: exponential smoothing with gain 1/8 (BIFROST, section 4.1; the gain is RFC 6298's).
@@ -306,6 +364,26 @@ mod tests {
     #[test]
     fn a_path_takes_16_bytes() {
         assert_eq!(size_of::<PathState>(), 16);
+    }
+
+    #[test]
+    fn a_suspended_path_is_not_up_and_the_last_one_is_not_suspended() {
+        let (now, later) = (Instant::EPOCH, Duration::from_micros(500));
+        let mut paths = Paths::new(3, 1000, now);
+        paths.set_up(PathId(2), false);
+        assert!(!paths.can_suspend(PathId(2)) && paths.can_suspend(PathId(0)));
+        paths.suspend(PathId(0), Suspension::new(now, now, later, later));
+        assert_eq!([0, 1, 2].map(|path| paths.is_up(PathId(path))), [false, true, false]);
+        assert!(!paths.can_suspend(PathId(0)) && !paths.can_suspend(PathId(1)));
+        paths.suspension(PathId(0)).unwrap().losses = 3;
+        assert_eq!((paths.resume(PathId(0)), paths.up_count()), (3, 2));
+        // A path that is down has no losses that congestion control should know of.
+        paths.suspend(PathId(0), Suspension::new(now, now, later, later));
+        paths.suspension(PathId(0)).unwrap().losses = 3;
+        paths.set_up(PathId(0), false);
+        assert_eq!((paths.resume(PathId(0)), paths.up_count()), (0, 1));
+        paths.set_up(PathId(0), true);
+        assert!(paths.is_up(PathId(0)) && paths.up_count() == 2);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod balancing;
 mod credit;
+mod failover;
 mod failure;
 mod handshake;
 mod hostile;
@@ -11,6 +12,7 @@ mod owner;
 mod pair;
 mod rates;
 mod recovery;
+mod repair;
 mod sharing;
 mod transfer;
 mod trimming;

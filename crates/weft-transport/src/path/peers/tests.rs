@@ -26,9 +26,9 @@ fn measured(micros: u64, acked: u32, lost: u32) -> Paths {
         let rtt = if id == PathId(3) { micros } else { 10 };
         paths.sample_rtt(id, Duration::from_micros(rtt));
         let count = if id == PathId(3) { acked } else { 100 };
-        (0..count).for_each(|_| paths.note_acked(id, at(0), at(50)));
+        (0..count).for_each(|_| _ = paths.note_acked(id, at(0), at(50)));
     }
-    (0..lost).for_each(|_| paths.count_lost(PathId(3)));
+    (0..lost).for_each(|_| paths.count_lost(PathId(3), true));
     paths
 }
 
