@@ -29,9 +29,17 @@ pub(crate) const RIGHTS: usize = 12;
 pub(crate) const START: usize = 16;
 pub(crate) const LENGTH: usize = 24;
 pub(crate) const ADDRESS: usize = 32;
+pub(crate) const OFFSET: usize = 40;
+pub(crate) const NUMBER: usize = 48;
+pub(crate) const DEVICE: usize = 56;
+pub(crate) const DESCRIPTOR: usize = 60;
 
+/// Bits of the word of rights.
 const WRITABLE: u32 = 1;
 const READABLE: u32 = 2;
+/// The backing is a file, or a System V segment; without either it is private.
+const IN_FILE: u32 = 4;
+const IN_SEGMENT: u32 = 8;
 
 /// Bytes of memory for one direction.
 pub const LEASES_BYTES: usize = FIRST + ENTRIES * ENTRY_BYTES;
@@ -63,6 +71,52 @@ pub struct LeaseKey {
     pub key: u32,
 }
 
+/// The memory behind a region, by which a borrower may map it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// The lender's private memory, which nobody else can map.
+    #[default]
+    Private,
+    /// A file that the lender has open.
+    File {
+        /// The number of the lender's descriptor.
+        descriptor: u32,
+        /// The device number of the file's file system.
+        device: u32,
+        /// The inode number of the file.
+        inode: u64,
+        /// The offset of the region's first byte in the file.
+        offset: u64,
+    },
+    /// A System V shared memory segment.
+    Segment {
+        /// The id of the segment (`shmget(2)`).
+        id: u32,
+        /// The offset of the region's first byte in the segment.
+        offset: u64,
+    },
+}
+
+impl Backing {
+    /// Returns the bits of the kind, and the words of the descriptor and the device.
+    const fn words(self) -> (u32, u32, u32) {
+        match self {
+            Self::Private => (0, 0, 0),
+            Self::File { descriptor, device, .. } => (IN_FILE, descriptor, device),
+            Self::Segment { id, .. } => (IN_SEGMENT, id, 0),
+        }
+    }
+
+    /// Returns the offset and the number of the inode.
+    const fn longs(self) -> (u64, u64) {
+        match self {
+            Self::Private => (0, 0),
+            Self::File { offset, inode, .. } => (offset, inode),
+            Self::Segment { offset, .. } => (offset, 0),
+        }
+    }
+}
+
 /// The region that a lease covers, and the rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -80,6 +134,8 @@ pub struct Terms {
     pub writable: bool,
     /// `true` if it may be read.
     pub readable: bool,
+    /// The memory behind it.
+    pub backing: Backing,
 }
 
 /// The lender's end.
@@ -115,11 +171,25 @@ impl<M: LeaseMemory> Lender<M> {
         let (table, at) = (&self.table, at(entry));
         let rights = [(terms.writable, WRITABLE), (terms.readable, READABLE)];
         let rights = rights.iter().filter(|right| right.0).fold(0, |all, right| all | right.1);
-        let words = [(CONNECTION, terms.connection), (KEY, terms.key), (RIGHTS, rights)];
+        let (kind, descriptor, device) = terms.backing.words();
+        let words = [
+            (CONNECTION, terms.connection),
+            (KEY, terms.key),
+            (RIGHTS, rights | kind),
+            (DESCRIPTOR, descriptor),
+            (DEVICE, device),
+        ];
         words
             .iter()
             .for_each(|&(field, word)| table.word(at + field).store(word, Ordering::Relaxed));
-        let longs = [(START, terms.start), (LENGTH, terms.length), (ADDRESS, terms.address)];
+        let (offset, number) = terms.backing.longs();
+        let longs = [
+            (START, terms.start),
+            (LENGTH, terms.length),
+            (ADDRESS, terms.address),
+            (OFFSET, offset),
+            (NUMBER, number),
+        ];
         longs
             .iter()
             .for_each(|&(field, long)| table.long(at + field).store(long, Ordering::Relaxed));
@@ -130,8 +200,13 @@ impl<M: LeaseMemory> Lender<M> {
     }
 
     /// Revokes the leases for which `selects` returns `true`, and returns when no borrower is using them. `is_gone`
-    /// returns `true` if the borrower has exited; it is called in a loop and should yield the processor.
-    pub fn revoke(&mut self, selects: impl Fn(&LeaseKey) -> bool, is_gone: impl Fn() -> bool) {
+    /// returns `true` if the borrower has exited; it is called in a loop and should yield the processor. Returns `true` if
+    /// there were any.
+    pub fn revoke(
+        &mut self,
+        selects: impl Fn(&LeaseKey) -> bool,
+        is_gone: impl Fn() -> bool,
+    ) -> bool {
         let mut revoked = false;
         for (entry, lent) in self.entries.iter_mut().enumerate() {
             if lent.take_if(|lent| selects(lent)).is_some() {
@@ -142,6 +217,7 @@ impl<M: LeaseMemory> Lender<M> {
         if revoked {
             self.wait(is_gone);
         }
+        revoked
     }
 
     /// Waits until a borrower that began to work before this call is done: a few microseconds,
@@ -192,7 +268,14 @@ impl<M: LeaseMemory> Borrower<M> {
         let (table, at) = (&self.table, at(entry));
         let word = |field| table.word(at + field).load(Ordering::Relaxed);
         let long = |field| table.long(at + field).load(Ordering::Relaxed);
-        let rights = word(RIGHTS);
+        let (rights, offset, descriptor) = (word(RIGHTS), long(OFFSET), word(DESCRIPTOR));
+        let backing = match rights & (IN_FILE | IN_SEGMENT) {
+            IN_FILE => {
+                Backing::File { descriptor, device: word(DEVICE), inode: long(NUMBER), offset }
+            }
+            IN_SEGMENT => Backing::Segment { id: descriptor, offset },
+            _ => Backing::Private,
+        };
         Terms {
             connection: word(CONNECTION),
             key: word(KEY),
@@ -201,21 +284,33 @@ impl<M: LeaseMemory> Borrower<M> {
             address: long(ADDRESS),
             writable: rights & WRITABLE != 0,
             readable: rights & READABLE != 0,
+            backing,
         }
+    }
+
+    /// Returns `true` if the lease of this number is valid now. Only [`Self::with_lease`] keeps it valid.
+    pub fn is_valid(&self, number: u64) -> bool {
+        self.entry_of(number).is_some()
+    }
+
+    /// Returns the entry of the lease of this number, if it is valid.
+    #[inline]
+    fn entry_of(&self, number: u64) -> Option<usize> {
+        let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
+        let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES)?;
+        let found = u64::from(serial_word(&self.table, entry).load(Ordering::SeqCst));
+        (serial != 0 && found == serial).then_some(entry)
     }
 
     /// Runs `work` if the lease of this number is still valid; a lender that revokes it waits for the end of `work`.
     /// Returns the result of `work`, or `false` if the lease is not valid.
+    #[inline]
     pub fn with_lease(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
-        let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
-        let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES);
-        let Some(entry) = entry else { return false };
         let word = self.table.word(AT_WORK);
         let before = word.load(Ordering::Relaxed) & !1;
         word.store(before | 1, Ordering::SeqCst);
         M::fence(Ordering::SeqCst);
-        let is_lent = u64::from(serial_word(&self.table, entry).load(Ordering::SeqCst)) == serial;
-        let worked = is_lent && work();
+        let worked = self.entry_of(number).is_some() && work();
         word.store(before.wrapping_add(2), Ordering::Release);
         worked
     }
@@ -237,7 +332,12 @@ mod tests {
         let connection = 1 << 31 | 9;
         let (writable, readable) = (true, false);
         let (start, length, address) = (1 << 40, u64::MAX, 0x7fff_0000_1234);
-        Terms { connection, key, start, length, address, writable, readable }
+        let backing = match key % 3 {
+            0 => Backing::Private,
+            1 => Backing::File { descriptor: 6, device: 1 << 20, inode: u64::MAX, offset: 1 << 41 },
+            _ => Backing::Segment { id: u32::MAX >> 1, offset: 4096 },
+        };
+        Terms { connection, key, start, length, address, writable, readable, backing }
     }
 
     fn new_leases(borrower: &mut Borrower) -> Vec<(u64, Terms)> {
@@ -259,10 +359,12 @@ mod tests {
         assert!(borrower.with_lease(seven, || true) && !borrower.with_lease(seven, || false));
         lender.revoke(|lent| lent.key == 7, || panic!("nobody is at work"));
         assert!(!borrower.with_lease(seven, || panic!("it was revoked")));
+        assert!(!borrower.is_valid(seven) && borrower.is_valid(eight));
         assert!(borrower.with_lease(eight, || true));
         lender.lend(connection, &lease(9));
         assert!(!borrower.with_lease(seven, || panic!("its place has another")));
-        let [(nine, _)] = new_leases(&mut borrower)[..] else { panic!() };
+        let [(nine, third)] = new_leases(&mut borrower)[..] else { panic!() };
+        assert_eq!(third, lease(9));
         assert!(borrower.with_lease(nine, || true));
         for nonsense in [0, 1, nine ^ 1, nine | 1 << 20, u64::MAX] {
             assert!(!borrower.with_lease(nonsense, || panic!("{nonsense} was never given")));

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::leases::{Borrower, LEASES_BYTES, LeaseMemory, Lender, Terms};
+use crate::leases::{Backing, Borrower, LEASES_BYTES, LeaseMemory, Lender, Terms};
 use crate::memory::{Heap, Memory, Word};
 use crate::messages::{Consumer, Lane, Producer};
 use crate::records::{
@@ -158,6 +158,7 @@ fn terms() -> Terms {
         address: 1 << 44,
         writable: true,
         readable: false,
+        backing: Backing::File { descriptor: 3, device: 5, inode: 1 << 50, offset: 1 << 12 },
     }
 }
 

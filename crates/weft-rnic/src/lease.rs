@@ -24,6 +24,15 @@ pub struct Lease {
     pub readable: bool,
 }
 
+/// The way in which a borrower accesses the memory of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// By a system call for each request, which takes longer than a short message over a link.
+    SystemCall,
+    /// By loads and stores: the owner has mapped the memory.
+    Mapped,
+}
+
 /// The id of a lease at its borrower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseId {

@@ -195,7 +195,7 @@ pub use device::{
 pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use ids::{CompletionQueue, Context, ProtectionDomain, QueuePairNumber, SharedReceiveQueue};
-pub use lease::{Lease, LeaseEvent, LeaseId};
+pub use lease::{Lease, LeaseEvent, LeaseId, Reach};
 pub use limits::Limits;
 pub use memory::{
     Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,

@@ -279,6 +279,10 @@ record! {
     not_opened: u64,
     /// Connections refused because they lacked encryption or the right key
     not_admitted: u64,
+    /// Requests executed in memory of another process of the host that this one has mapped
+    mapped_requests: u64,
+    /// Requests executed in memory of another process of the host by a system call
+    requests_by_call: u64,
 }
 
 record! {

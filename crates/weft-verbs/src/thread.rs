@@ -5,7 +5,8 @@ use std::io;
 /// The size of such a thread's stack, bytes.
 const STACK: usize = 256 << 10;
 
-/// Starts a thread, to which no signal of the program is delivered: they are for its own threads.
+/// Starts a thread, to which no signal of the program is delivered: they are for its own threads. The thread handles its
+/// own faults in memory of neighbours: the kernel would end a process whose thread blocks the signal.
 ///
 /// # Errors
 /// The process may have no more threads.
@@ -25,6 +26,7 @@ impl SignalsBlocked {
         unsafe {
             let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
             libc::sigfillset(&raw mut all);
+            libc::sigdelset(&raw mut all, libc::SIGBUS);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             Self(before)
         }

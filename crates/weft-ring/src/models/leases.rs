@@ -5,8 +5,8 @@ use loom::thread;
 
 use super::{Model, check, read_cell, write_cell};
 use crate::leases::{
-    ADDRESS, AT_WORK, Borrower, CONNECTION, ENTRY_BYTES, FIRST, GIVEN, KEY, LENGTH, LeaseMemory,
-    Lender, RIGHTS, SERIAL, START, Terms,
+    ADDRESS, AT_WORK, Backing, Borrower, CONNECTION, DESCRIPTOR, DEVICE, ENTRY_BYTES, FIRST, GIVEN,
+    KEY, LENGTH, LeaseMemory, Lender, NUMBER, OFFSET, RIGHTS, SERIAL, START, Terms,
 };
 
 /// Entries of a table.
@@ -21,14 +21,17 @@ fn table() -> Model {
         let entries = (0..ENTRIES).map(|entry| FIRST + entry * ENTRY_BYTES);
         entries.flat_map(move |at| fields.iter().map(move |field| at + field))
     };
-    let words = [GIVEN, AT_WORK].into_iter().chain(places(&[SERIAL, CONNECTION, KEY, RIGHTS]));
-    Model::new(words, places(&[START, LENGTH, ADDRESS]), 0..0)
+    let fields = places(&[SERIAL, CONNECTION, KEY, RIGHTS, DESCRIPTOR, DEVICE]);
+    let words = [GIVEN, AT_WORK].into_iter().chain(fields);
+    Model::new(words, places(&[START, LENGTH, ADDRESS, OFFSET, NUMBER]), 0..0)
 }
 
 /// Returns terms whose fields all contain the key.
 fn terms(key: u32) -> Terms {
     let (start, length, address) = (key.into(), key.into(), key.into());
-    Terms { connection: key, key, start, length, address, writable: true, readable: true }
+    let (inode, offset) = (key.into(), key.into());
+    let backing = Backing::File { descriptor: key, device: key, inode, offset };
+    Terms { connection: key, key, start, length, address, writable: true, readable: true, backing }
 }
 
 /// Revokes everything and waits for the borrower.

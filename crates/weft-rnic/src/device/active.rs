@@ -94,6 +94,12 @@ impl ActiveQp<'_> {
 }
 
 impl Completing<'_> {
+    /// Returns `true` if another completion fits.
+    #[inline]
+    pub(super) fn has_room(&self, cq: CompletionQueue) -> bool {
+        self.cqs.get(cq.0).is_some_and(|queue| queue.completions.has_room())
+    }
+
     /// Adds a completion; returns `false` if it is lost because the completion queue has no room. The caller then puts
     /// the queue pair in error.
     pub(super) fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {

@@ -9,11 +9,12 @@
 use weft_units::Instant;
 
 use super::active::ActiveQp;
-use super::requester::scatter;
+use super::requester::{scatter, succeeded};
 use super::{Device, Source};
 use crate::memory::{Access, RegionRequest, Right};
-use crate::queue_pair::{Borrowed, QueuePair, Reachable, Role, State};
-use crate::{Lease, LeaseEvent, LeaseId, QueuePairNumber};
+use crate::queue_pair::{Borrowed, Done, QueuePair, Reachable, Role, State};
+use crate::work::total;
+use crate::{Data, Lease, LeaseEvent, LeaseId, QueuePairNumber, Reach, SendRequest};
 
 /// A request to execute in the lender's memory.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +82,8 @@ impl ActiveQp<'_> {
             return;
         }
         let Some((_, wqe)) = send.upcoming() else { return };
-        let Some(Reachable { id, key, address, writes, .. }) = requester.reachable(wqe) else {
-            return;
-        };
+        let reachable = requester.reachable(&wqe.operation, wqe.length);
+        let Some(Reachable { id, key, address, writes, .. }) = reachable else { return };
         let length = u32::try_from(wqe.length).expect("leases are for shorter ones");
         let right = if writes { Right::LocalRead } else { Right::LocalWrite };
         if scatter(self.emtt, accessor, &wqe.sges, (0, length), right, self.places).is_err() {
@@ -99,6 +99,57 @@ impl ActiveQp<'_> {
         } else {
             requester.leases.remove(&key);
         }
+    }
+
+    /// Executes a request that is not queued through `execute`, if its lease is of mapped memory and no request precedes it.
+    /// Returns `false` if it was not executed; the queue then reports the reason, or sends it over the link.
+    fn execute_at_once(
+        &mut self,
+        request: &SendRequest<'_>,
+        execute: impl FnOnce(&LeasedAccess<'_>) -> bool,
+    ) -> bool {
+        let accessor = self.accessor();
+        let QueuePair { request: queues, state, attributes, send, requester, .. } = &mut *self.pair;
+        let length = match request.data {
+            Data::Gather([only]) => only.length.into(),
+            Data::Gather(sges) => total(sges),
+            Data::Inline(bytes) => bytes.len() as u64,
+        };
+        let Some(reachable) = requester.reachable(&request.operation, length) else { return false };
+        let Reachable { id, key, address, writes, reach, .. } = reachable;
+        let may_start = *state == State::ReadyToSend && requester.can_send() && send.len() == 0;
+        let may_read = attributes.max_rd_atomic.unwrap_or(0) > 0;
+        if reach != Reach::Mapped
+            || !may_start
+            || !(writes || may_read)
+            || length > self.limits.message_bytes.into()
+            || queues.check_send(request).is_err()
+            || !self.completing.has_room(queues.send_cq)
+        {
+            return false;
+        }
+        let length = u32::try_from(length).expect("leases are for shorter ones");
+        let local = match request.data {
+            Data::Inline(bytes) => Source::Inline(bytes),
+            Data::Gather(sges) => {
+                let right = if writes { Right::LocalRead } else { Right::LocalWrite };
+                if scatter(self.emtt, accessor, sges, (0, length), right, self.places).is_err() {
+                    return false;
+                }
+                Source::Memory(self.places)
+            }
+        };
+        if !execute(&LeasedAccess { lease: id, address, length, writes, local }) {
+            requester.leases.remove(&key);
+            return false;
+        }
+        (requester.rnr_tries, requester.tries) = (0, 0);
+        if request.signaled || queues.signal_all {
+            let done = Done::at_once(request, length);
+            let completed = self.completing.complete(queues.send_cq, succeeded(self.qp, &done));
+            assert!(completed, "there was room");
+        }
+        true
     }
 }
 
@@ -116,15 +167,28 @@ impl Device {
         }
     }
 
-    /// Handles a lease that the process at the other end of a link granted. A lease for an unknown connection, or for
-    /// one over another link, is ignored.
-    pub fn borrow(&mut self, lease: Lease, id: LeaseId) {
+    /// Handles a lease that the process at the other end of a link granted, which the owner uses in this way. A lease for an
+    /// unknown connection, or for one over another link, is ignored.
+    pub fn borrow(&mut self, lease: Lease, id: LeaseId, reach: Reach) {
         let Some(&(qp, Role::Requester)) = self.connections.get(&lease.connection) else { return };
         let Some(active) = self.active(qp) else { return };
         let borrower = active.carriers.borrower(lease.connection);
         if borrower.is_some_and(|(link, _)| link == id.link) {
-            active.pair.requester.leases.insert(lease.key, Borrowed { id, lease });
+            active.pair.requester.leases.insert(lease.key, Borrowed { id, lease, reach });
         }
+    }
+
+    /// Has `execute` execute a send request in this call, if a lease of [mapped](Reach::Mapped) memory allows it, no request
+    /// precedes it, and there is room for its completion. Returns `false` if it was not executed, and has to be posted.
+    /// `execute` is as in [`poll_leased_access`](Self::poll_leased_access), but returns no time.
+    #[inline]
+    pub fn execute_at_once(
+        &mut self,
+        qp: QueuePairNumber,
+        request: &SendRequest<'_>,
+        execute: impl FnOnce(&LeasedAccess<'_>) -> bool,
+    ) -> bool {
+        self.active(qp).is_some_and(|mut active| active.execute_at_once(request, execute))
     }
 
     /// Returns `true` if a request can be executed by a lease, apart from room for its completion.

@@ -328,7 +328,7 @@ pub(super) fn scatter(
 }
 
 /// Returns the completion of a request that succeeded.
-fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
+pub(super) fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
     Completion {
         wr_id: done.wr_id,
         status: Status::Success,

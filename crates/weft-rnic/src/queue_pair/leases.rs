@@ -3,7 +3,7 @@
 use weft_units::{Duration, Instant};
 
 use super::{Requester, Wqe};
-use crate::{Lease, LeaseId, Operation, Remote};
+use crate::{Lease, LeaseId, Operation, Reach, Remote};
 
 /// Largest request that is executed by a lease, bytes. The posting program, and a revocation of the lease, wait for the copy.
 const MAX_LEASED_BYTES: u64 = 1 << 20;
@@ -20,6 +20,7 @@ const MIN_LONG_BURST: u32 = 8;
 pub(crate) struct Borrowed {
     pub(crate) id: LeaseId,
     pub(crate) lease: Lease,
+    pub(crate) reach: Reach,
 }
 
 /// A request that a lease allows, with the address of its bytes in the lender's memory.
@@ -29,6 +30,8 @@ pub(crate) struct Reachable {
     pub(crate) key: u32,
     pub(crate) address: u64,
     pub(crate) writes: bool,
+    pub(crate) reach: Reach,
+    /// `true` if a link carries it faster in a long burst.
     short: bool,
 }
 
@@ -81,28 +84,29 @@ impl Wqe {
 }
 
 impl Requester {
-    /// Returns the location of a request in the lender's memory, if a lease allows all of it.
+    /// Returns the location of a request of this length in the lender's memory, if a lease allows all of it.
     #[inline]
-    pub(crate) fn reachable(&self, wqe: &Wqe) -> Option<Reachable> {
-        if self.leases.is_empty() || wqe.length == 0 || wqe.length > MAX_LEASED_BYTES {
+    pub(crate) fn reachable(&self, operation: &Operation, length: u64) -> Option<Reachable> {
+        if self.leases.is_empty() || length == 0 || length > MAX_LEASED_BYTES {
             return None;
         }
-        let (remote, writes) = wqe.operation.remote_access()?;
-        let Borrowed { id, lease } = self.leases.get(&remote.rkey)?;
+        let (remote, writes) = operation.remote_access()?;
+        let &Borrowed { id, ref lease, reach } = self.leases.get(&remote.rkey)?;
         let allowed = if writes { lease.writable } else { lease.readable };
         let offset = remote.address.checked_sub(lease.start)?;
-        let end = offset.checked_add(wqe.length)?;
+        let end = offset.checked_add(length)?;
         let address = lease.address.checked_add(offset)?;
         let fits = allowed && end <= lease.length;
-        let short = writes && wqe.length <= MAX_SHORT_BYTES;
-        fits.then_some(Reachable { id: *id, key: remote.rkey, address, writes, short })
+        let short = reach == Reach::SystemCall && writes && length <= MAX_SHORT_BYTES;
+        fits.then_some(Reachable { id, key: remote.rkey, address, writes, reach, short })
     }
 
     /// Returns `true` if a request is executed by a lease. `latest` is the result of [`Wqe::is_leasable`] for the request
-    /// before it, while that is in flight. Short WRITEs in a long burst use the link, since the program does not wait for each.
+    /// before it, while that is in flight. Short WRITEs in a long burst use the link, since the program does not wait for each,
+    /// unless the lender's memory is mapped.
     #[inline]
     pub(crate) fn uses_lease(&mut self, now: Instant, wqe: &Wqe, latest: Option<bool>) -> bool {
-        let Some(reachable) = self.reachable(wqe) else { return false };
+        let Some(reachable) = self.reachable(&wqe.operation, wqe.length) else { return false };
         let uses_link = reachable.short && (latest.is_some() || self.burst.is_long(now));
         if uses_link {
             self.burst.last = Some(now);

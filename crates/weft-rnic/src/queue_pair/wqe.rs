@@ -6,7 +6,7 @@ use weft_wire::{RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, SendExtension
 use super::{Service, Token};
 use crate::completion::WorkKind;
 use crate::work::{Inline, SgeList};
-use crate::{Datagram, Operation, Remote, Status};
+use crate::{Datagram, Operation, Remote, SendRequest, Status};
 
 /// Bytes of memory that an atomic operates on.
 pub(crate) const ATOMIC_BYTES: u32 = 8;
@@ -51,6 +51,15 @@ impl Done {
         let length = if operation.is_answered() { wqe.length } else { 0 };
         let (wr_id, signaled, outcome, kind) = (*wr_id, *signaled, *outcome, operation.kind());
         Self { wr_id, kind, signaled, length, outcome }
+    }
+
+    /// Returns the fields for the completion of a request of this length that was never queued.
+    #[inline]
+    pub(crate) fn at_once(request: &SendRequest<'_>, length: u32) -> Self {
+        let SendRequest { wr_id, operation, .. } = request;
+        let length = if operation.is_answered() { length.into() } else { 0 };
+        let kind = operation.kind();
+        Self { wr_id: *wr_id, kind, signaled: true, length, outcome: None }
     }
 }
 

@@ -16,7 +16,7 @@ use super::side::{Condition, Keys, Side, len32};
 use super::windows::Window;
 use crate::{
     Access, CompletionQueue, Context, Owner, ProtectionDomain, QueuePairNumber, QueuePairRequest,
-    RegionRequest, Service, SharedReceiveQueue, WindowKind,
+    Reach, RegionRequest, Service, SharedReceiveQueue, WindowKind,
 };
 
 /// Number of hosts of every case.
@@ -95,6 +95,9 @@ impl Case {
         // Links are lossless, so no host is cut off on them.
         if !partitions && Seed(seed).child("rdma links", 0).rng().chance(1, 4) {
             network.link();
+            if Seed(seed).child("mapped leases", 0).rng().chance(1, 2) {
+                network.reach = Reach::Mapped;
+            }
         }
         let mut case = Self {
             network,

@@ -109,8 +109,11 @@ impl Network {
         self.modify(end, &attributes);
     }
 
-    /// Posts a request, and sends its packet if it is transmitted in the same call.
+    /// Posts a request, and executes it or sends its packet if that is possible in the same call.
     pub(crate) fn post(&mut self, end: &End, request: &SendRequest<'_>) {
+        if self.execute_at_once(end, request) {
+            return;
+        }
         let mut sent = None;
         let Host { device, memory, .. } = &mut self.hosts[end.host];
         let posted =

@@ -78,6 +78,8 @@ pub(crate) struct Network {
     pub(crate) corrupt: Corruption,
     /// Number of packets by fate.
     pub(crate) fates: [u64; 4],
+    /// The way in which hosts use each other's leases.
+    pub(crate) reach: Reach,
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
 }
@@ -138,6 +140,7 @@ impl Network {
             rule: Box::new(|_| Fate::Pass),
             corrupt: Box::new(|_, _| ()),
             fates: [0; 4],
+            reach: Reach::SystemCall,
             wire: BTreeMap::new(),
             sequence: 0,
         };

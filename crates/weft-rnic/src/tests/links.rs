@@ -185,6 +185,83 @@ fn short_writes_of_a_long_burst_use_the_link() {
     assert!(network.memory(&b)[..27_900] == sent[..]);
 }
 
+/// Returns a pair whose first end has a lease of the other's mapped memory.
+fn mapped_pair(service: Service) -> (Network, End, End) {
+    let (mut network, a, b) = pair_of(service);
+    network.reach = Reach::Mapped;
+    network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    assert_eq!(executed_by_lease(&mut network, &b), 0);
+    (network, a, b)
+}
+
+#[test]
+fn requests_in_mapped_memory_are_executed_in_the_call_that_posts_them() {
+    for service in [RC, Service::UnreliableConnected] {
+        let (mut network, a, b) = mapped_pair(service);
+        network.fill(&a, 4);
+        // Short, and back to back.
+        for number in 0..40 {
+            let sges = [a.sge(100 * number, 60), a.sge(100 * number + 60, 40)];
+            network.post(&a, &write(number, b.remote(100 * number), &sges));
+            let done = network.poll(&a).expect("it is done");
+            assert_eq!((done.wr_id, done.status, done.length), (number, Status::Success, 0));
+        }
+        assert_eq!(executed_by_lease(&mut network, &b), 40);
+        let sent = network.memory(&a)[..4000].to_vec();
+        assert!(network.memory(&b)[..4000] == sent[..]);
+        let inline = Operation::Write(b.remote(5000));
+        network.post(&a, &SendRequest::new(41, inline, Data::Inline(b"inline")));
+        assert_eq!(network.memory(&b)[5000..5006], *b"inline");
+        let quiet = write(42, b.remote(0), &[]);
+        let sges = [a.sge(0, 8)];
+        network.post(&a, &SendRequest { signaled: false, data: Data::Gather(&sges), ..quiet });
+        assert_eq!(executed_by_lease(&mut network, &b), 42);
+        assert_eq!(network.outcomes(&a, 1), [(41, Status::Success)]);
+        assert!(network.poll(&a).is_none(), "it is not signalled");
+    }
+    let (mut network, a, b) = mapped_pair(RC);
+    network.fill(&b, 5);
+    let sges = [a.sge(0, 300)];
+    network.post(&a, &SendRequest::new(2, Operation::Read(b.remote(70)), Data::Gather(&sges)));
+    let read = network.poll(&a).expect("it is done");
+    assert_eq!((read.status, read.kind, read.length), (Status::Success, WorkKind::Read, 300));
+    let expected = network.memory(&b)[70..370].to_vec();
+    assert!(network.memory(&a)[..300] == expected[..]);
+}
+
+/// The queue checks and reports what cannot be executed at once.
+#[test]
+fn requests_in_mapped_memory_keep_their_order_and_their_checks() {
+    let (mut network, a, b) = mapped_pair(RC);
+    network.post_receive(&b, 7, &[b.sge(0, 100)]);
+    let short = [a.sge(0, 10)];
+    network.post(&a, &SendRequest::new(2, Operation::Send, Data::Gather(&short)));
+    network.post(&a, &write(3, b.remote(0), &short));
+    assert_eq!(executed_by_lease(&mut network, &b), 0, "a SEND is before it");
+    assert_eq!(network.outcomes(&a, 2), [2, 3].map(|wr_id| (wr_id, Status::Success)));
+    let cq = a.cq;
+    network.hosts[a.host].device.resize_cq(cq, 1).unwrap();
+    (4..6).for_each(|wr_id| network.post(&a, &write(wr_id, b.remote(0), &short)));
+    assert_eq!(executed_by_lease(&mut network, &b), 1, "the other completion has no room");
+    assert_eq!(network.outcomes(&a, 2), [4, 5].map(|wr_id| (wr_id, Status::Success)));
+    let foreign = [Sge { lkey: short[0].lkey ^ 1, ..short[0] }];
+    let cases =
+        [(LENGTH - 9, &short, Status::RemoteAccess), (0, &foreign, Status::LocalProtection)];
+    for (offset, sges, status) in cases {
+        let (mut network, a, b) = mapped_pair(RC);
+        network.post(&a, &write(6, b.remote(offset), sges));
+        assert_eq!(network.outcomes(&a, 1), [(6, status)]);
+    }
+    let (mut network, a, b) = mapped_pair(RC);
+    network.hosts[b.host].device.deregister(b.key).unwrap();
+    let before = network.memory(&b).to_vec();
+    network.fill(&a, 6);
+    network.post(&a, &write(7, b.remote(0), &short));
+    assert_eq!(network.outcomes(&a, 1), [(7, Status::RemoteAccess)]);
+    assert!(before == network.memory(&b));
+}
+
 #[test]
 fn accesses_outside_a_lease_are_refused() {
     let cases: [fn(&End) -> Operation; 3] = [

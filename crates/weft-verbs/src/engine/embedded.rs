@@ -19,7 +19,7 @@ use super::commands::Post;
 use super::links::port_of;
 use super::pace::Pace;
 use super::planned::Planned;
-use super::{Host, OWNER, Settings, Watchers, fork, own_limits};
+use super::{Host, OWNER, Posted, Settings, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
 
@@ -210,12 +210,21 @@ impl Embedded {
         qp: QueuePairNumber,
         next: impl FnOnce(Post<'_>) -> Outcome<()>,
     ) -> Outcome<()> {
-        self.act(|host, now| {
-            next(&mut |request| {
-                request.datagram.into_iter().for_each(|datagram| host.meet(datagram.address));
-                host.post_send(now, qp, request).map_err(Errno::from)
-            })
-        })
+        let mut host = self.host()?;
+        let (now, mut queued) = (host.now(), false);
+        let posted = next(&mut |request| {
+            request.datagram.into_iter().for_each(|datagram| host.meet(datagram.address));
+            queued |= host.post_send(now, qp, request)? == Posted::Queued;
+            Ok(())
+        });
+        if queued {
+            host.transmit(now);
+        }
+        host.deliver();
+        if queued {
+            self.wake_if_due(&host);
+        }
+        posted
     }
 
     pub(super) fn post_all(
@@ -223,6 +232,9 @@ impl Embedded {
         qp: QueuePairNumber,
         requests: &[SendRequest<'_>],
     ) -> Outcome<()> {
+        if let [only] = requests {
+            return self.post_sends(qp, |post| post(only));
+        }
         self.act(|host, now| {
             let datagrams = requests.iter().filter_map(|request| request.datagram);
             datagrams.for_each(|datagram| host.meet(datagram.address));

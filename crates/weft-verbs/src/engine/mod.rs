@@ -44,7 +44,7 @@ pub use client::{ClientAddress, DeviceClient, Done};
 pub(crate) use command::Region;
 pub(crate) use commands::address_of;
 use embedded::Embedded;
-pub(crate) use host::{Asynchronous, Channel, Host, Object, Watcher, Watchers};
+pub(crate) use host::{Asynchronous, Channel, Host, Object, Posted, Watcher, Watchers};
 use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;

@@ -11,6 +11,7 @@ use weft_stat::{
 use weft_transport::ConnectionStats;
 use weft_units::Instant;
 
+use super::same_host::LeasedRequests;
 use crate::device::NAME;
 
 /// Maximum number of published rows of paths: 32 connections of 128 paths.
@@ -55,16 +56,22 @@ impl Shown {
     }
 
     /// Returns the time of the next publication, if there was activity since the last.
-    pub(crate) fn due(&self, device: &Device) -> Option<Instant> {
-        (self.shown != Some(activity(device))).then(|| self.pace.due())
+    pub(crate) fn due(&self, device: &Device, leased: LeasedRequests) -> Option<Instant> {
+        (self.shown != Some(activity(device, leased))).then(|| self.pace.due())
     }
 
     /// Updates the status file if due.
-    pub(crate) fn refresh(&mut self, now: Instant, device: &Device, seals: &Seals) {
-        if now < self.pace.due() || self.shown == Some(activity(device)) {
+    pub(crate) fn refresh(
+        &mut self,
+        now: Instant,
+        device: &Device,
+        seals: &Seals,
+        leased: LeasedRequests,
+    ) {
+        if now < self.pace.due() || self.shown == Some(activity(device, leased)) {
             return;
         }
-        self.shown = Some(activity(device));
+        self.shown = Some(activity(device, leased));
         self.writer.set_heartbeat(now);
         let Self { writer, name, address, transport, started, .. } = self;
         // A file system that is full now may have room later; the last state stays.
@@ -84,7 +91,8 @@ impl Shown {
             });
             let connections: Vec<ConnectionRecord> =
                 all.iter().map(|of| connection(of, seals)).collect();
-            draft.push(&device_record(device, &connections, seals.counters(), transport));
+            let seals = seals.counters();
+            draft.push(&device_record(device, &connections, seals, leased, transport));
             connections.iter().for_each(|of| draft.push(of));
             all.iter().flat_map(paths).take(MAX_PATHS).for_each(|path| draft.push(&path));
         });
@@ -92,18 +100,20 @@ impl Shown {
     }
 }
 
-/// Returns a number that grows with each packet received or sent, and changes with the connections.
-fn activity(device: &Device) -> u64 {
+/// Returns a number that grows with each packet received or sent and with each request in a neighbour's memory, and
+/// changes with the connections.
+fn activity(device: &Device, leased: LeasedRequests) -> u64 {
     let stats = device.stats();
     let packets = stats.data_sent + stats.data_received + stats.acks_received + stats.acks_sent;
     let rest = stats.probes_sent + stats.paths_down + stats.paths_up;
-    packets + rest + ((device.connection_count() as u64) << 48)
+    packets + rest + leased.mapped + leased.by_call + ((device.connection_count() as u64) << 48)
 }
 
 fn device_record(
     device: &Device,
     connections: &[ConnectionRecord],
     seals: SealCounters,
+    leased: LeasedRequests,
     transport: &str,
 ) -> DeviceRecord {
     let stats = device.stats();
@@ -130,6 +140,8 @@ fn device_record(
         opened: seals.opened,
         not_opened: seals.not_opened(),
         not_admitted: seals.refused_exchanges + seals.refused_clear,
+        mapped_requests: leased.mapped,
+        requests_by_call: leased.by_call,
     }
 }
 

@@ -52,16 +52,34 @@ fn processes_that_sleep_or_watch_memory_are_served() {
     run_c("asleep.c");
 }
 
+/// Shared memory is mapped, and private memory is accessed by system calls: the programs check the counts of both.
 #[test]
 fn memory_is_accessed_while_its_process_is_stopped_until_it_is_revoked() {
-    run_c("one_sided.c");
+    for kind in ["private", "memfd", "sealed", "shm", "closed", "segment"] {
+        run_c_with("one_sided.c", |program| {
+            program.arg(kind).env("WEFT_STAT", status_folder("one-sided"));
+        });
+    }
+}
+
+#[test]
+fn a_process_outlives_the_memory_that_its_neighbour_truncates() {
+    run_c_with("truncated.c", |program| {
+        program.env("WEFT_STAT", status_folder("truncated"));
+    });
+}
+
+/// Returns an empty folder for status files.
+fn status_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("status-of-{name}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
 }
 
 /// The last actions need the engine, which threads of the program still use then.
 #[test]
 fn a_program_whose_threads_poll_takes_its_status_file_with_it() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-of-exit");
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = status_folder("exit");
     run_c_with("exit.c", |program| {
         program.env("WEFT_STAT", &folder);
     });

@@ -26,7 +26,7 @@ impl Host {
     pub(super) fn take_packets(&mut self, now: Instant, max: usize) -> usize {
         let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
-        neighbours.take_leases(|id, lease| device.borrow(lease, id));
+        neighbours.take_leases(|id, lease, reach| device.borrow(lease, id, reach));
         for index in 0..neighbours.len() {
             taken += neighbours.receive(index, max, |arrived| {
                 let record = arrived.record;

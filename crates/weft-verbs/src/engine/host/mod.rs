@@ -31,6 +31,15 @@ const LAST_TURNS: u32 = 16;
 /// The local address while no datagrams are read.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
+/// The state of a send request after it was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// It is done, in a neighbour's memory: nothing is left to be sent for it.
+    Executed,
+    /// It is in the send queue.
+    Queued,
+}
+
 /// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -101,13 +110,13 @@ impl Host {
     /// Publishes the device's state for `weft stat`, if due.
     pub(crate) fn show(&mut self, now: Instant) {
         if let Some(shown) = &mut self.shown {
-            shown.refresh(now, &self.device, &self.driver.seals);
+            shown.refresh(now, &self.device, &self.driver.seals, self.neighbours.executed());
         }
     }
 
     /// Returns the time of the next publication, if there was activity since the last.
     pub(crate) fn next_show(&self) -> Option<Instant> {
-        self.shown.as_ref().and_then(|shown| shown.due(&self.device))
+        self.shown.as_ref().and_then(|shown| shown.due(&self.device, self.neighbours.executed()))
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -278,8 +287,22 @@ impl Host {
         }
     }
 
-    /// Posts a send request. Its packet may be in a neighbour's ring when this returns.
+    /// Posts a send request. It may be done, or its packet in a neighbour's ring, when this returns.
+    #[inline]
     pub(crate) fn post_send(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        request: &SendRequest<'_>,
+    ) -> Result<Posted, VerbsError> {
+        let Self { device, neighbours, .. } = self;
+        if device.execute_at_once(qp, request, |access| neighbours.execute_mapped(access)) {
+            return Ok(Posted::Executed);
+        }
+        self.queue_send(now, qp, request).map(|()| Posted::Queued)
+    }
+
+    fn queue_send(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,

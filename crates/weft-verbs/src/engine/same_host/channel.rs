@@ -4,11 +4,12 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weft_ring::leases::{Borrower, LeaseKey, Lender, Terms};
+use weft_ring::leases::{Backing, Borrower, LeaseKey, Lender, Terms};
 use weft_ring::records::{CAPACITY, Reader, Unread, Writer};
-use weft_rnic::{Lease, LeaseId, LeasedAccess, Source, Transmit};
+use weft_rnic::{Lease, LeaseId, LeasedAccess, Reach, Source, Transmit};
 use weft_transport::{ConnectionId, LinkId};
 
+use super::borrowed::MappedRegions;
 use super::record::{Addresses, Head};
 use super::segment::Segment;
 use super::{greeting, leased_access};
@@ -29,6 +30,7 @@ pub(super) struct Channel {
     pid: i32,
     lender: Lender,
     borrower: Borrower,
+    mapped: MappedRegions,
     /// Bytes read since the last check for a neighbour that waits for room.
     passed: u64,
     /// `true` if there is no room for a record of maximum length; nothing is sent then.
@@ -45,6 +47,17 @@ pub(super) struct Channel {
     last_sent: Option<Addresses>,
     /// The memory of the rings.
     _segment: Segment,
+}
+
+/// The result of an access to mapped memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mapped {
+    /// The memory is not mapped, or this thread may not use the mapping.
+    Not,
+    /// The lease was revoked, or the memory does not exist any more.
+    Failed,
+    /// The request was executed.
+    Executed,
 }
 
 /// The parts of a channel.
@@ -72,6 +85,7 @@ impl Channel {
             pid,
             lender: Lender::new(lent),
             borrower: Borrower::new(borrowed),
+            mapped: MappedRegions::default(),
             socket,
             doorbell,
             writer: Writer::new(out),
@@ -93,18 +107,29 @@ impl Channel {
     }
 
     /// Grants the neighbour a lease on memory of this process.
-    pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease) {
+    pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease, backing: Backing) {
         let Lease { key, start, length, address, writable, readable, .. } = *lease;
-        let theirs = lease.connection.0;
-        let terms = Terms { connection: theirs, key, start, length, address, writable, readable };
-        self.lender.lend(connection.0, &terms);
+        let connection_there = lease.connection.0;
+        self.lender.lend(
+            connection.0,
+            &Terms {
+                connection: connection_there,
+                key,
+                start,
+                length,
+                address,
+                writable,
+                readable,
+                backing,
+            },
+        );
     }
 
     /// Revokes the leases for which `selects` returns `true`. The neighbour does not use them any more when this
     /// returns.
     pub(super) fn revoke(&mut self, selects: impl Fn(&LeaseKey) -> bool) {
         let (socket, broken) = (self.socket.as_fd(), self.broken);
-        self.lender.revoke(selects, || {
+        let revoked = self.lender.revoke(selects, || {
             let is_gone = broken || !greeting::is_quiet(socket);
             if !is_gone {
                 // The neighbour finishes in a few microseconds, unless another program has its processor.
@@ -112,23 +137,45 @@ impl Channel {
             }
             is_gone
         });
+        // One that sleeps wakes to unmap the memory, which would be kept as long as it sleeps.
+        self.unannounced |= revoked;
     }
 
-    /// Passes each lease from the neighbour to `each`.
+    /// Passes each lease from the neighbour to `each`, with the way in which this process uses it.
     #[inline]
-    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
-        let link = self.link;
+    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease, Reach)) {
+        let Self { link, pid, ref socket, ref mut mapped, .. } = *self;
         self.borrower.take_leases(|number, terms| {
-            let Terms { connection, key, start, length, address, writable, readable } = terms;
+            // Another process may have the ID of a dead one.
+            let may_map = terms.backing != Backing::Private && greeting::is_quiet(socket.as_fd());
+            let is_mapped = may_map && mapped.map(pid, number, &terms);
+            let Terms { connection, key, start, length, address, writable, readable, .. } = terms;
             let connection = ConnectionId(connection);
             let lease = Lease { connection, key, start, length, address, writable, readable };
-            each(LeaseId { link, number }, lease);
+            let reach = if is_mapped { Reach::Mapped } else { Reach::SystemCall };
+            each(LeaseId { link, number }, lease, reach);
         });
     }
 
-    /// Executes a request in the neighbour's memory. Returns `true` if that succeeded. It checks first that the
-    /// neighbour lives: another process may have the ID of a dead one.
-    pub(super) fn execute_leased(&self, request: &LeasedAccess<'_>) -> bool {
+    /// Unmaps memory of the neighbour that this process may not use any more.
+    pub(super) fn unmap_revoked(&mut self) {
+        let Self { borrower, mapped, .. } = self;
+        mapped.retain(|number| borrower.is_valid(number));
+    }
+
+    /// Executes a request in the neighbour's memory, if it is mapped. Returns `true` if that succeeded.
+    #[inline]
+    pub(super) fn execute_mapped(&self, request: &LeasedAccess<'_>) -> Mapped {
+        let number = request.lease.number;
+        let region = self.mapped.get(number).filter(|region| region.is_usable());
+        let Some(region) = region.filter(|_| !self.broken) else { return Mapped::Not };
+        let executed = self.borrower.with_lease(number, || region.execute(request));
+        if executed { Mapped::Executed } else { Mapped::Failed }
+    }
+
+    /// Executes a request in the neighbour's memory by a system call. Returns `true` if that succeeded. It checks first
+    /// that the neighbour lives: another process may have the ID of a dead one.
+    pub(super) fn execute_by_call(&self, request: &LeasedAccess<'_>) -> bool {
         !self.broken
             && self.borrower.with_lease(request.lease.number, || {
                 greeting::is_quiet(self.socket.as_fd()) && leased_access::execute(self.pid, request)

@@ -15,7 +15,7 @@ use rustix::net::{
 use super::proof::{self, PROOF_BYTES};
 
 /// The first bytes of a greeting; the last one is the version of the whole shared memory.
-const MAGIC: [u8; 8] = *b"weft-sh\x05";
+const MAGIC: [u8; 8] = *b"weft-sh\x06";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use weft_rnic::{Lease, LeaseEvent, LeaseId, LeasedAccess, Source, Transmit};
+use weft_rnic::{Lease, LeaseEvent, LeaseId, LeasedAccess, Reach, Source, Transmit};
 use weft_transport::LinkId;
 use weft_udp::Clock;
 use weft_udp::wait::timespec;
@@ -14,9 +14,15 @@ use weft_units::{Duration, Instant};
 
 use super::fork;
 
+mod borrowed;
 mod channel;
+mod faults;
 mod greeting;
 mod leased_access;
+mod lendable;
+mod mapped_access;
+mod mapping;
+mod maps;
 mod pending;
 mod proof;
 #[cfg(any(test, fuzzing))]
@@ -24,10 +30,13 @@ pub(crate) mod properties;
 mod record;
 mod segment;
 #[cfg(test)]
+mod sharing;
+#[cfg(test)]
 mod untrusted;
 
-use channel::{Channel, Parts};
+use channel::{Channel, Mapped, Parts};
 use greeting::{Greeting, GreetingState};
+use lendable::Lendable;
 use pending::PendingPeers;
 use record::Record;
 use segment::Segment;
@@ -46,6 +55,15 @@ pub(super) const BUDGET: usize = 128;
 pub(super) enum Change {
     Up(LinkId),
     Down(LinkId),
+}
+
+/// Numbers of requests that were executed in memory of neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeasedRequests {
+    /// In memory that this process has mapped.
+    pub(crate) mapped: u64,
+    /// By a system call for each.
+    pub(crate) by_call: u64,
 }
 
 /// The processes of this host with which this one communicates or may communicate.
@@ -68,6 +86,9 @@ pub(crate) struct Neighbours {
     met: BTreeMap<SocketAddr, Instant>,
     changes: Vec<Change>,
     links: u32,
+    /// The memory that this process lends.
+    lendable: Lendable,
+    executed: LeasedRequests,
 }
 
 impl Neighbours {
@@ -110,6 +131,8 @@ impl Neighbours {
             met: BTreeMap::new(),
             changes: Vec::new(),
             links: 0,
+            lendable: Lendable::default(),
+            executed: LeasedRequests::default(),
         })
     }
 
@@ -241,6 +264,7 @@ impl Neighbours {
         if self.listener.is_none() {
             return;
         }
+        self.channels.iter_mut().for_each(Channel::unmap_revoked);
         let mut watched = [PollFd::new(&self.watch, PollFlags::IN)];
         if !matches!(poll(&mut watched, Some(&timespec(Duration::ZERO))), Ok(1)) {
             return;
@@ -314,12 +338,14 @@ impl Neighbours {
         match change {
             LeaseEvent::Granted { link, connection, lease, .. } => {
                 let to = self.channels.iter_mut().find(|channel| channel.link == *link);
-                to.into_iter().for_each(|channel| channel.lend(*connection, lease));
+                let Some(channel) = to else { return };
+                channel.lend(*connection, lease, self.lendable.backing(lease));
             }
             LeaseEvent::KeyRevoked(key) => {
                 self.channels
                     .iter_mut()
                     .for_each(|channel| channel.revoke(|lent| lent.key == *key));
+                self.lendable.forget(*key);
             }
             LeaseEvent::ConnectionRevoked(connection) => self
                 .channels
@@ -330,14 +356,34 @@ impl Neighbours {
 
     /// Passes each lease from neighbours to `each`.
     #[inline]
-    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
+    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease, Reach)) {
         self.channels.iter_mut().for_each(|channel| channel.take_leases(&mut each));
     }
 
     /// Executes a request in a neighbour's memory. Returns `true` if that succeeded.
-    pub(super) fn execute_leased(&self, request: &LeasedAccess<'_>) -> bool {
-        let to = self.channels.iter().find(|channel| channel.link == request.lease.link);
-        to.is_some_and(|channel| channel.execute_leased(request))
+    pub(super) fn execute_leased(&mut self, request: &LeasedAccess<'_>) -> bool {
+        let Some(channel) = lender(&self.channels, request) else { return false };
+        match channel.execute_mapped(request) {
+            Mapped::Executed => self.executed.mapped += 1,
+            Mapped::Failed => return false,
+            Mapped::Not if channel.execute_by_call(request) => self.executed.by_call += 1,
+            Mapped::Not => return false,
+        }
+        true
+    }
+
+    /// Executes a request in a neighbour's memory, if it is mapped. Returns `true` if that succeeded.
+    #[inline]
+    pub(super) fn execute_mapped(&mut self, request: &LeasedAccess<'_>) -> bool {
+        let executed = lender(&self.channels, request)
+            .is_some_and(|channel| channel.execute_mapped(request) == Mapped::Executed);
+        self.executed.mapped += u64::from(executed);
+        executed
+    }
+
+    /// Returns the numbers of requests that were executed in memory of neighbours.
+    pub(crate) const fn executed(&self) -> LeasedRequests {
+        self.executed
     }
 
     /// Sends a packet over a link, from this address. Returns `false` if the link is full afterwards.
@@ -395,6 +441,12 @@ pub(super) struct Arrived<'a> {
     pub(super) link: LinkId,
     pub(super) from: SocketAddr,
     pub(super) record: &'a Record<'a>,
+}
+
+/// Returns the neighbour whose memory a request accesses.
+#[inline]
+fn lender<'a>(channels: &'a [Channel], request: &LeasedAccess<'_>) -> Option<&'a Channel> {
+    channels.iter().find(|channel| channel.link == request.lease.link)
 }
 
 /// Returns `true` if a neighbour may use this source address: it has this host's addresses, and no others.

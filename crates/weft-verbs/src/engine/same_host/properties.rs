@@ -12,7 +12,7 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 use weft_ring::Mapped;
-use weft_ring::leases::{Borrower, LEASES_BYTES, Lender, Terms};
+use weft_ring::leases::{Backing, Borrower, LEASES_BYTES, Lender, Terms};
 use weft_ring::records::{
     ALIGN, CAPACITY, MAX_RECORD, ProtocolViolation, RECORDS, RING_BYTES, Reader, Writer,
 };
@@ -367,6 +367,14 @@ fn lease(script: &mut Script<'_>) -> Terms {
         address: script.word().into(),
         writable: true,
         readable: false,
+        backing: match script.below(3) {
+            0 => Backing::Private,
+            1 => Backing::Segment { id: script.word(), offset: script.word().into() },
+            _ => {
+                let (inode, offset) = (script.word().into(), script.word().into());
+                Backing::File { descriptor: script.word(), device: script.word(), inode, offset }
+            }
+        },
     }
 }
 
@@ -389,7 +397,7 @@ pub fn greeting(bytes: &[u8]) -> bool {
     drop(theirs);
     let (address, own) = proof::own().expect("the kernel has randomness");
     let proves = greeting_bytes.len() == 34
-        && greeting_bytes.starts_with(b"weft-sh\x05")
+        && greeting_bytes.starts_with(b"weft-sh\x06")
         && greeting_bytes[10..18] == address.to_ne_bytes()
         && greeting_bytes[18..] == own;
     match greeting::receive(&ours, wanted) {

@@ -127,6 +127,9 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         if let Some(errno) = builder.refusal {
             return Err(errno);
         }
+        if let [only] = &builder.requests[..] {
+            return pair.opened.engine.post_all(pair.number, &[only.request()]);
+        }
         let requests: Vec<SendRequest<'_>> = builder.requests.iter().map(Built::request).collect();
         pair.opened.engine.post_all(pair.number, &requests)
     });
