@@ -87,6 +87,9 @@ fn one_host(rounds: usize, beside: &str) {
     latency.row("ib_write_lat over UDP", || {
         Perftest::latency("ib_write_lat", 8, 1_000).over_udp().run(here)
     });
+    latency.row("ib_write_lat, shared memory", || {
+        Perftest::latency("ib_write_lat", 8, 10_000).in_shared_memory().run(here)
+    });
     let quiet = beside.is_empty();
     let latency = if quiet { latency.recorded("latency") } else { latency };
     latency.measure(rounds);
@@ -94,6 +97,9 @@ fn one_host(rounds: usize, beside: &str) {
     bandwidth.row("ib_write_bw", || Perftest::bandwidth("ib_write_bw", 65_536, 20_000).run(here));
     bandwidth.row("ib_write_bw over UDP", || {
         Perftest::bandwidth("ib_write_bw", 65_536, 3_000).over_udp().run(here)
+    });
+    bandwidth.row("ib_write_bw, shared memory", || {
+        Perftest::bandwidth("ib_write_bw", 65_536, 20_000).in_shared_memory().run(here)
     });
     bandwidth.row("ucx_perftest ucp_put_bw, shm", || Ucx::bandwidth("ucp_put_bw").run(here));
     bandwidth.row("ucx_perftest tag_bw, shm", || Ucx::bandwidth("tag_bw").run(here));

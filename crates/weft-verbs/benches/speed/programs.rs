@@ -1,5 +1,7 @@
 //! Benchmark programs, and the figures they print.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::library::program;
@@ -57,6 +59,7 @@ pub(crate) struct Perftest {
     column: usize,
     unit: f64,
     off: bool,
+    shared: bool,
 }
 
 /// The factor from 2^20 bytes, which perftest and UCX print, to GB.
@@ -66,13 +69,13 @@ impl Perftest {
     /// Measures the typical one-way latency, microseconds.
     pub(crate) fn latency(name: &str, size: u64, iterations: u64) -> Self {
         let words = format!("{name} -s {size} -n {iterations}");
-        Self { words, size, column: 4, unit: 1.0, off: false }
+        Self { words, size, column: 4, unit: 1.0, off: false, shared: false }
     }
 
     /// Measures the average rate, GB/s.
     pub(crate) fn bandwidth(name: &str, size: u64, iterations: u64) -> Self {
         let words = format!("{name} -s {size} -n {iterations}");
-        Self { words, size, column: 3, unit: MIB, off: false }
+        Self { words, size, column: 3, unit: MIB, off: false, shared: false }
     }
 
     pub(crate) fn with(mut self, more: &str) -> Self {
@@ -86,17 +89,56 @@ impl Perftest {
         self
     }
 
+    /// Has both ends allocate their buffers in shared memory, each in its own.
+    pub(crate) fn in_shared_memory(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
     pub(crate) fn run(&self, stage: &impl Stage) -> Option<f64> {
         let port = next_port();
-        let server = words(&format!("{} -p {port}", self.words));
+        let mut server = words(&format!("{} -p {port}", self.words));
         let mut client = server.clone();
         client.push(stage.server());
+        let buffers = self.shared.then(|| ["server", "client"].map(SharedBuffers::create));
+        if let Some([of_server, of_client]) = &buffers {
+            server.push(of_server.option());
+            client.push(of_client.option());
+        }
         let way = [("WEFT_SAME_HOST", if self.off { "off" } else { "on" })];
         let printed = both_with(stage, &server, &client, port, &way)?;
         let line = numbers(&printed, &format!("{} ", self.size))?;
         line.get(self.column).map(|figure| figure * self.unit)
     }
 }
+
+/// A file in shared memory for the buffers of one end. It is removed when this is dropped.
+#[derive(Debug)]
+struct SharedBuffers(PathBuf);
+
+impl SharedBuffers {
+    fn create(end: &str) -> Self {
+        let name = format!("weft-bench-{}-{end}", std::process::id());
+        let path = PathBuf::from("/dev/shm").join(name);
+        let file = File::create(&path).expect("a file in shared memory");
+        file.set_len(SHARED_BYTES).expect("room in shared memory");
+        Self(path)
+    }
+
+    /// Returns the option by which perftest maps the file.
+    fn option(&self) -> String {
+        format!("--mmap={}", self.0.display())
+    }
+}
+
+impl Drop for SharedBuffers {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Bytes of a file for buffers: more than perftest maps for a queue pair and messages of 64 KiB.
+const SHARED_BYTES: u64 = 1 << 20;
 
 /// `ucx_perftest` without this device.
 #[derive(Clone, Debug)]
