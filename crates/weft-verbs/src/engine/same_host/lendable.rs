@@ -14,7 +14,7 @@ use weft_rnic::Lease;
 use super::maps::{SharedObject, shared_object};
 use crate::engine::fork::Held;
 
-/// What is known of a region's memory.
+/// The memory of a region that was lent.
 #[derive(Debug)]
 struct Known {
     address: u64,

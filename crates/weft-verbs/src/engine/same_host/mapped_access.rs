@@ -223,7 +223,7 @@ mod tests {
                 let round_of = |word: u64| {
                     let round = (1..20_000)
                         .find(|round: &u64| round.wrapping_mul(0x0101_0101_0101_0101) == word);
-                    round.or((word == 0).then_some(0)).expect("the word is whole")
+                    round.or_else(|| (word == 0).then_some(0)).expect("the word is whole")
                 };
                 let before = round_of(found);
                 let first = there[0].load(Ordering::Relaxed);

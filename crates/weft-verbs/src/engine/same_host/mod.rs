@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use weft_rnic::{Lease, LeaseEvent, LeaseId, LeasedAccess, Reach, Source, Transmit};
+use weft_rnic::{Source, Transmit};
 use weft_transport::LinkId;
 use weft_udp::Clock;
 use weft_udp::wait::timespec;
@@ -19,6 +19,7 @@ mod channel;
 mod faults;
 mod greeting;
 mod leased_access;
+mod leases;
 mod lendable;
 mod mapped_access;
 mod mapping;
@@ -34,8 +35,9 @@ mod sharing;
 #[cfg(test)]
 mod untrusted;
 
-use channel::{Channel, Mapped, Parts};
+use channel::{Channel, Parts};
 use greeting::{Greeting, GreetingState};
+pub(crate) use leases::LeasedRequests;
 use lendable::Lendable;
 use pending::PendingPeers;
 use record::Record;
@@ -55,15 +57,6 @@ pub(super) const BUDGET: usize = 128;
 pub(super) enum Change {
     Up(LinkId),
     Down(LinkId),
-}
-
-/// Numbers of requests that were executed in memory of neighbours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeasedRequests {
-    /// In memory that this process has mapped.
-    pub(crate) mapped: u64,
-    /// By a system call for each.
-    pub(crate) by_call: u64,
 }
 
 /// The processes of this host with which this one communicates or may communicate.
@@ -333,59 +326,6 @@ impl Neighbours {
         taken
     }
 
-    /// Grants and revokes leases: neighbours do not use revoked ones when this returns.
-    pub(super) fn notify(&mut self, change: &LeaseEvent) {
-        match change {
-            LeaseEvent::Granted { link, connection, lease, .. } => {
-                let to = self.channels.iter_mut().find(|channel| channel.link == *link);
-                let Some(channel) = to else { return };
-                channel.lend(*connection, lease, self.lendable.backing(lease));
-            }
-            LeaseEvent::KeyRevoked(key) => {
-                self.channels
-                    .iter_mut()
-                    .for_each(|channel| channel.revoke(|lent| lent.key == *key));
-                self.lendable.forget(*key);
-            }
-            LeaseEvent::ConnectionRevoked(connection) => self
-                .channels
-                .iter_mut()
-                .for_each(|channel| channel.revoke(|lent| lent.connection == connection.0)),
-        }
-    }
-
-    /// Passes each lease from neighbours to `each`.
-    #[inline]
-    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease, Reach)) {
-        self.channels.iter_mut().for_each(|channel| channel.take_leases(&mut each));
-    }
-
-    /// Executes a request in a neighbour's memory. Returns `true` if that succeeded.
-    pub(super) fn execute_leased(&mut self, request: &LeasedAccess<'_>) -> bool {
-        let Some(channel) = lender(&self.channels, request) else { return false };
-        match channel.execute_mapped(request) {
-            Mapped::Executed => self.executed.mapped += 1,
-            Mapped::Failed => return false,
-            Mapped::Not if channel.execute_by_call(request) => self.executed.by_call += 1,
-            Mapped::Not => return false,
-        }
-        true
-    }
-
-    /// Executes a request in a neighbour's memory, if it is mapped. Returns `true` if that succeeded.
-    #[inline]
-    pub(super) fn execute_mapped(&mut self, request: &LeasedAccess<'_>) -> bool {
-        let executed = lender(&self.channels, request)
-            .is_some_and(|channel| channel.execute_mapped(request) == Mapped::Executed);
-        self.executed.mapped += u64::from(executed);
-        executed
-    }
-
-    /// Returns the numbers of requests that were executed in memory of neighbours.
-    pub(crate) const fn executed(&self) -> LeasedRequests {
-        self.executed
-    }
-
     /// Sends a packet over a link, from this address. Returns `false` if the link is full afterwards.
     pub(super) fn push(
         &mut self,
@@ -441,12 +381,6 @@ pub(super) struct Arrived<'a> {
     pub(super) link: LinkId,
     pub(super) from: SocketAddr,
     pub(super) record: &'a Record<'a>,
-}
-
-/// Returns the neighbour whose memory a request accesses.
-#[inline]
-fn lender<'a>(channels: &'a [Channel], request: &LeasedAccess<'_>) -> Option<&'a Channel> {
-    channels.iter().find(|channel| channel.link == request.lease.link)
 }
 
 /// Returns `true` if a neighbour may use this source address: it has this host's addresses, and no others.
