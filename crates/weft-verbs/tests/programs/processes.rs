@@ -64,9 +64,11 @@ fn memory_is_accessed_while_its_process_is_stopped_until_it_is_revoked() {
 
 #[test]
 fn a_process_outlives_the_memory_that_its_neighbour_truncates() {
-    run_c_with("truncated.c", |program| {
-        program.env("WEFT_STAT", status_folder("truncated"));
-    });
+    for action in ["handler", "default"] {
+        run_c_with("truncated.c", |program| {
+            program.arg(action).env("WEFT_STAT", status_folder("truncated"));
+        });
+    }
 }
 
 /// Returns an empty folder for status files.
