@@ -1,7 +1,10 @@
 //! The mappings of a process, as `/proc/PID/maps` lists them (`proc_pid_maps(5)`).
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -28,6 +31,50 @@ impl SharedObject<'_> {
         key.is_some_and(|(key, rest)| {
             key.iter().all(u8::is_ascii_hexdigit) && matches!(rest, b"" | b" (deleted)")
         })
+    }
+}
+
+/// A question for one mapping of a process (`struct procmap_query` of `linux/fs.h`).
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Query {
+    size: u64,
+    /// Zero requests the mapping that contains `address`.
+    request: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    flags: u64,
+    page: u64,
+    offset: u64,
+    inode: u64,
+    major: u32,
+    minor: u32,
+    /// Zero requests no name and no build ID.
+    name_size: u32,
+    build_id_size: u32,
+    name: u64,
+    build_id: u64,
+}
+
+/// The flag of shared mappings.
+const SHARED: u64 = 8;
+
+/// `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: libc::Ioctl =
+    3 << 30 | (size_of::<Query>() as libc::Ioctl) << 16 | 0x66 << 8 | 17;
+
+/// Returns `true` if shared memory is mapped at an address of this process; `None` if the kernel cannot answer that
+/// (before 6.11).
+pub(super) fn is_shared(address: u64) -> Option<bool> {
+    let maps = File::open("/proc/self/maps").ok()?;
+    let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
+    // SAFETY: the kernel writes `size` bytes of the structure.
+    let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+    match io::Error::last_os_error().raw_os_error() {
+        _ if asked == 0 => Some(query.flags & SHARED != 0),
+        Some(libc::ENOENT) => Some(false),
+        _ => None,
     }
 }
 
@@ -201,6 +248,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let (start, stat) = (at.addr() as u64, rustix::fs::fstat(&file).unwrap());
         let maps = std::fs::read("/proc/self/maps").unwrap();
         let object = shared_object(&maps, start + 100..start + 8192, true).unwrap();
+        let private = Box::new(0_u64);
+        let answers = [start + 100, (&raw const *private).addr() as u64, 8].map(is_shared);
+        assert!([[Some(true), Some(false), Some(false)], [None; 3]].contains(&answers));
         assert_eq!((object.device, object.inode, object.offset), (stat.st_dev, stat.st_ino, 4196));
         // SAFETY: the mapping made above, which nothing uses.
         unsafe { libc::munmap(at, 8192) };
