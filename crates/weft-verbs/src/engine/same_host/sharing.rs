@@ -1,6 +1,6 @@
 //! Tests of memory that neighbours map: both ends are in this process, which maps its own memory once more.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -27,6 +27,8 @@ struct Ends {
     lender: Channel,
     borrower: Channel,
     lendable: Lendable,
+    /// The doorbell by which the lender wakes the borrower.
+    doorbell: OwnedFd,
 }
 
 impl Ends {
@@ -36,12 +38,18 @@ impl Ends {
         let (first, file) = Segment::make().unwrap();
         let second = Segment::take(&file).unwrap();
         let pid = i32::try_from(std::process::id()).unwrap();
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let end = |socket, segment, made| {
-            let doorbell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            let doorbell = doorbell.try_clone().unwrap();
             Channel::new(LinkId(0), Parts { port: 1, pid, socket, doorbell, segment, made })
         };
         let (lender, borrower) = (end(a, first, true), end(b, second, false));
-        Self { lender, borrower, lendable: Lendable::default() }
+        Self { lender, borrower, lendable: Lendable::default(), doorbell }
+    }
+
+    /// Returns `true` if the borrower was woken since the last call.
+    fn is_woken(&self) -> bool {
+        rustix::io::read(&self.doorbell, &mut [0; 8]).is_ok()
     }
 
     fn lend(&mut self, lease: &Lease) -> Option<(LeaseId, Reach)> {
@@ -172,9 +180,15 @@ fn leases_of_one_range_share_a_mapping_and_the_last_one_ends_it() {
     assert_eq!(ends.access(first, &lease, 0, Access::Write(&[1])), Mapped::Not);
     assert_eq!(ends.access(second, &lease, 0, Access::Write(&[3])), Mapped::Executed);
     assert_eq!(count(), 2);
+    ends.borrower.set_asleep(true);
     ends.lender.revoke(|lent| lent.key == 8);
+    ends.lender.announce();
+    assert!(ends.is_woken(), "it would keep the memory while it sleeps");
     ends.borrower.unmap_revoked();
     assert_eq!(count(), 1, "nobody tried the lease again");
+    ends.lender.revoke(|_| true);
+    ends.lender.announce();
+    assert!(!ends.is_woken(), "nothing was lent");
     ends.lend_mapped(&lease);
     assert_eq!(count(), 2);
     drop(ends);
