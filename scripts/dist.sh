@@ -35,7 +35,7 @@ lay_out() {
     strip "$prefix/bin/weft"
     bytes=$(stat -c %s "$prefix/bin/weft")
     ((bytes <= most)) || die "weft has $bytes bytes, more than $most; see [profile.release.package] in Cargo.toml"
-    for library in libibverbs.so.1 librdmacm.so.1 libweft_nic_ports.so.1 libweft_preload.so; do
+    for library in libibverbs.so.1 librdmacm.so.1 libweft_malloc.so.1 libweft_nic_ports.so.1 libweft_preload.so; do
         place "$release/verbs/$library" "lib/weft/verbs/$library"
         strip --strip-unneeded "$prefix/lib/weft/verbs/$library"
     done

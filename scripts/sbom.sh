@@ -3,9 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The `weft` command, libibverbs.so.1, librdmacm.so.1, libweft_nic_ports.so.1, libxrdma.so.1, NCCL's plugin and its check, and
-# the Python module.
-products=(weft-cli weft-cni weft-dra weft-kube weft-verbs weft-rdmacm weft-nic-ports weft-xrdma-c weft-nccl weft-nccl-check weft-py)
+# The `weft` command, libibverbs.so.1, librdmacm.so.1, libweft_malloc.so.1, libweft_nic_ports.so.1, libxrdma.so.1, NCCL's plugin and
+# its check, and the Python module.
+products=(weft-cli weft-cni weft-dra weft-kube weft-verbs weft-rdmacm weft-malloc weft-nic-ports weft-xrdma-c weft-nccl weft-nccl-check weft-py)
 
 rm -rf out/sbom
 mkdir -p out/sbom

@@ -13,6 +13,9 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// second one takes the place of a copy of libibverbs that the program brings along, as NIXL's wheels do.
 const PRELOADS: [&str; 2] = ["libweft_preload.so", "libibverbs.so.1"];
 
+/// The malloc whose large blocks lie in shared memory.
+const MALLOC: &str = "libweft_malloc.so.1";
+
 /// Returns the folder with the libraries: the named one, or that of a build or an installation.
 ///
 /// # Errors
@@ -21,20 +24,42 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     let folder = named.map_or_else(near_this_program, |folder| Ok(folder.to_owned()))?;
     let folder = std::path::absolute(folder).context("cannot find the current folder")?;
     for file in LIBRARIES.into_iter().chain(PRELOADS) {
-        if !folder.join(file).is_file() {
-            bail!(
-                "no {file} in {}: `cargo xtask verbs` makes it, or name its folder with --libraries",
-                folder.display()
-            );
-        }
+        check(&folder, file)?;
     }
     Ok(folder)
 }
 
+fn check(folder: &Path, file: &str) -> Result<()> {
+    if !folder.join(file).is_file() {
+        bail!(
+            "no {file} in {}: `cargo xtask verbs` makes it, or name its folder with --libraries",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
 /// Sets the variables with which a program loads the libraries of `folder`.
 pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
-    let preloads = PRELOADS
-        .into_iter()
+    preload(command, folder, &PRELOADS)
+}
+
+/// Sets the same variables, and the malloc whose large blocks neighbours can map.
+///
+/// # Errors
+/// Returns an error if that library is missing.
+pub(crate) fn use_them_with_shared_memory<'a>(
+    command: &'a mut Command,
+    folder: &Path,
+) -> Result<&'a mut Command> {
+    check(folder, MALLOC)?;
+    let [first, second] = PRELOADS;
+    Ok(preload(command, folder, &[first, second, MALLOC]))
+}
+
+fn preload<'a>(command: &'a mut Command, folder: &Path, files: &[&str]) -> &'a mut Command {
+    let preloads = files
+        .iter()
         .rfold(env::var_os("LD_PRELOAD"), |list, file| Some(in_front(&folder.join(file), list)));
     command
         .env("LD_LIBRARY_PATH", in_front(folder, env::var_os("LD_LIBRARY_PATH")))

@@ -372,6 +372,15 @@ fn run_finds_the_libraries_or_names_the_command_that_makes_them() {
     let preloads = format!("{path}/libweft_preload.so:{path}/libibverbs.so.1");
     assert_eq!(text(&ran.stdout), format!("{path}:/before {preloads}\n"));
 
+    let shared = weft(&["run", "--libraries", path, "--shared-memory", "--", "true"]);
+    assert_eq!(shared.status.code(), Some(1));
+    assert!(text(&shared.stderr).contains("no libweft_malloc.so.1"), "{}", text(&shared.stderr));
+    std::fs::write(folder.0.join("libweft_malloc.so.1"), "").unwrap();
+    let words = ["--shared-memory", "--for", "nccl", "--", "sh", "-c", "echo $LD_PRELOAD"];
+    let shared = weft(&[&["run", "--libraries", path], &words[..]].concat());
+    assert_eq!(text(&shared.stdout), format!("{preloads}:{path}/libweft_malloc.so.1\n"));
+    assert!(text(&shared.stderr).contains("weft: shared memory: "), "{}", text(&shared.stderr));
+
     let script = "echo $NCCL_NET $NCCL_IBVERBS_LIB $NCCL_IB_HCA";
     let ran = Command::cargo_bin("weft")
         .unwrap()

@@ -38,7 +38,7 @@ pub use openmetrics::samples;
 pub use pause::pause;
 pub use server::Server;
 pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};
-pub use verbs_library::{link_nic_ports, link_verbs, load_verbs, program_on};
+pub use verbs_library::{link_malloc, link_nic_ports, link_verbs, load_verbs, program_on};
 pub use xrdma_library::install_xrdma;
 // The JSON values of figure rows.
 pub use serde_json::{Value, json};

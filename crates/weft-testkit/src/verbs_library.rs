@@ -23,6 +23,14 @@ pub fn link_nic_ports(folder: PathBuf) -> PathBuf {
     link(folder, Some("nic-ports"))
 }
 
+/// Links the archives of `weft-verbs` and `weft-malloc`, like [`link_verbs`].
+///
+/// # Panics
+/// Panics if linking fails.
+pub fn link_malloc(folder: PathBuf) -> PathBuf {
+    link(folder, Some("malloc"))
+}
+
 /// Links libibverbs, and another library by the name of its option.
 fn link(folder: PathBuf, other: Option<&str>) -> PathBuf {
     let mut link = xtask();

@@ -22,7 +22,7 @@ struct Layer {
 
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
-    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-cni", "weft-demo", "weft-dra", "weft-figures", "weft-kube", "weft-nccl", "weft-nccl-check", "weft-nic-ports", "weft-py", "weft-rdmacm", "weft-trial", "weft-verbs", "weft-xrdma-c"] },
+    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-cni", "weft-demo", "weft-dra", "weft-figures", "weft-kube", "weft-malloc", "weft-nccl", "weft-nccl-check", "weft-nic-ports", "weft-py", "weft-rdmacm", "weft-trial", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-etcd", "weft-lab", "weft-perf", "weft-ports", "weft-sim", "weft-steer", "weft-udp", "weft-vswitch", "weft-xdp", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-events", "weft-guard", "weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route", "weft-evpn"] },
@@ -63,7 +63,7 @@ const DEVELOPMENT: &[&str] = &["weft-soak", "weft-testkit", "xtask"];
 /// The daemons and libraries that run on hosts. They may not depend on [`MEASUREMENT`], not even through other crates.
 #[rustfmt::skip]
 const ON_HOSTS: &[&str] = &[
-    "weft-cni", "weft-comm", "weft-dra", "weft-etcd", "weft-kube", "weft-nccl", "weft-nic-ports", "weft-ports", "weft-rdmacm", "weft-steer", "weft-udp", "weft-verbs", "weft-vswitch", "weft-xdp", "weft-xrdma", "weft-xrdma-c",
+    "weft-cni", "weft-comm", "weft-dra", "weft-etcd", "weft-kube", "weft-malloc", "weft-nccl", "weft-nic-ports", "weft-ports", "weft-rdmacm", "weft-steer", "weft-udp", "weft-verbs", "weft-vswitch", "weft-xdp", "weft-xrdma", "weft-xrdma-c",
 ];
 
 /// The crates that build fabrics, load them and simulate them.

@@ -1,4 +1,4 @@
-//! The linking of `libibverbs.so.1` and `librdmacm.so.1` from a crate's archive, stubs for the missing symbols, and the
+//! The linking of `libibverbs.so.1` and its companions from a crate's archive, stubs for the missing symbols, and the
 //! symbol versions that programs expect. Cargo can link neither versions nor a soname portably.
 
 use std::fmt::Write as _;
@@ -40,6 +40,13 @@ const NIC_PORTS: Library = Library {
     needs: &["libibverbs.so.1"],
 };
 
+const MALLOC: Library = Library {
+    package: "weft-malloc",
+    name: "libweft_malloc",
+    symbols: "crates/weft-malloc/symbols/libweft_malloc.txt",
+    needs: &[],
+};
+
 /// The library that `weft run` preloads into a program: sources and name.
 const PRELOAD: (&[&str], &str) = (
     &["crates/weft-verbs/preload/paths.c", "crates/weft-verbs/preload/elsewhere.c"],
@@ -49,10 +56,14 @@ const PRELOAD: (&[&str], &str) = (
 /// A row of the symbol table.
 #[derive(Debug, PartialEq, Eq)]
 struct Symbol<'a> {
+    /// [`NO_VERSION`] in a library whose symbols have none.
     version: &'a str,
     name: &'a str,
     implementation: Implementation,
 }
+
+/// Stands for the version in a table of symbols without one.
+const NO_VERSION: &str = "-";
 
 /// The implementation of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +94,9 @@ pub(crate) struct Args {
     /// The archive of weft-nic-ports, likewise.
     #[arg(long, requires = "archive")]
     nic_ports: Option<PathBuf>,
+    /// The archive of weft-malloc, likewise.
+    #[arg(long, requires = "archive")]
+    malloc: Option<PathBuf>,
     /// The folder for the libraries.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -98,7 +112,7 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     let Some(verbs) = &args.archive else {
-        for library in [&VERBS, &RDMACM, &NIC_PORTS] {
+        for library in [&VERBS, &RDMACM, &NIC_PORTS, &MALLOC] {
             let build = ["build", "--release", "--lib", "--package", library.package];
             run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
             let archive = format!("lib{}.a", library.package.replace('-', "_"));
@@ -108,7 +122,8 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     };
     link_one(root, &VERBS, verbs, &folder)?;
     link_preload(root, &folder)?;
-    for (library, archive) in [(&RDMACM, &args.rdmacm), (&NIC_PORTS, &args.nic_ports)] {
+    let others = [(&RDMACM, &args.rdmacm), (&NIC_PORTS, &args.nic_ports), (&MALLOC, &args.malloc)];
+    for (library, archive) in others {
         archive.iter().try_for_each(|archive| link_one(root, library, archive, &folder))?;
     }
     Ok(())
@@ -219,7 +234,9 @@ fn version_map(symbols: &[Symbol<'_>]) -> String {
             names
         });
         let rest = if map.is_empty() { "  local:\n    *;\n" } else { "" };
-        let _ = write!(map, "{} {{\n  global:\n{names}{rest}}};\n", of_version[0].version);
+        let version = Some(of_version[0].version).filter(|&version| version != NO_VERSION);
+        let version = version.map(|version| format!("{version} ")).unwrap_or_default();
+        let _ = write!(map, "{version}{{\n  global:\n{names}{rest}}};\n");
     }
     map
 }
@@ -260,6 +277,12 @@ mod tests {
     }
 
     #[test]
+    fn symbols_without_a_version_have_none_in_the_map() {
+        let map = version_map(&parse("- a ours\n- b ours\n").unwrap());
+        assert_eq!(map, "{\n  global:\n    a;\n    b;\n  local:\n    *;\n};\n");
+    }
+
+    #[test]
     fn symbols_that_are_not_ours_have_stubs_by_return_type() {
         let source = definitions(&parse(TABLE).unwrap());
         assert!(!source.contains(" a("), "{source}");
@@ -278,7 +301,7 @@ mod tests {
     #[test]
     fn a_table_names_every_symbol_once() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for library in [VERBS, RDMACM] {
+        for library in [VERBS, RDMACM, MALLOC] {
             let text = read(&root.join(library.symbols)).unwrap();
             let symbols = parse(&text).unwrap();
             let mut names: Vec<_> = symbols.iter().map(|symbol| symbol.name).collect();

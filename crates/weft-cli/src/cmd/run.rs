@@ -32,6 +32,7 @@ Examples:
   WEFT_PROFILE=stellar weft run -- ib_send_lat  every packet over one of 128 paths at random
   WEFT_LINE_RATE=1Gbps weft run -- ib_write_bw  a link that is slower than it looks (40 Gb/s)
   weft run --device tenant-a -- ib_write_bw     on a device of `weft device serve`
+  weft run --shared-memory -- ib_write_bw       neighbours on this host map its buffers
   weft run --for nixl -- python3 transfer.py    a stock wheel of NIXL, with what its UCX needs set (`weft list stacks`)
   weft capture -w lat.pcapng -- weft run -- ib_send_lat
 
@@ -52,6 +53,9 @@ pub(crate) struct Args {
     /// The stack that the program uses, whose variables are set: nixl, mooncake or nccl
     #[arg(long = "for", value_name = "STACK")]
     stack: Option<Stack>,
+    /// Allocate the program's large blocks in memory that neighbours on this host can map: RDMA without system calls
+    #[arg(long)]
+    shared_memory: bool,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
@@ -74,6 +78,12 @@ pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
         let device = arguments.device.as_deref().unwrap_or("weft0");
         stacks::prepare(&mut command, stack, &folder, device);
     }
-    let error = libraries::use_them(&mut command, &folder).exec();
+    let command = if arguments.shared_memory {
+        eprintln!("weft: shared memory: blocks of 64 KiB and more, and those aligned to a page");
+        libraries::use_them_with_shared_memory(&mut command, &folder)?
+    } else {
+        libraries::use_them(&mut command, &folder)
+    };
+    let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }

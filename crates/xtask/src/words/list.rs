@@ -70,6 +70,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-guard",
     "weft-kube",
     "weft-lab",
+    "weft-malloc",
     "weft-msg",
     "weft-nccl",
     "weft-nccl-abi",
