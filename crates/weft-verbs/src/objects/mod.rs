@@ -13,6 +13,7 @@ mod completion;
 mod completion_event;
 mod completion_queue;
 mod domain;
+mod file_mapping;
 mod queue_pair;
 mod region;
 mod shared_receive_queue;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weft_rnic::Access;
 
 use super::domain::Domain;
+use super::file_mapping::{FileMapping, PAGE};
 use super::{Object, Shared};
 use crate::context::Opened;
 use crate::engine::Region;
@@ -16,6 +17,8 @@ use weft_verbs_abi::*;
 pub(super) struct MemoryRegion {
     public: Shared<ibv_mr>,
     opened: Arc<Opened>,
+    /// The memory of a region that was registered by its file.
+    mapping: Option<FileMapping>,
 }
 
 // SAFETY: the type is `repr(C)`, and begins with the structure.
@@ -54,6 +57,7 @@ unsafe fn register(
     length: usize,
     iova: u64,
     bits: u32,
+    mapping: Option<FileMapping>,
 ) -> Outcome<*mut ibv_mr> {
     // SAFETY: guaranteed by the caller.
     let domain = unsafe { Domain::of(pd) };
@@ -64,7 +68,8 @@ unsafe fn register(
     // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let public = ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key };
-    Ok(MemoryRegion { public: Shared::new(public), opened: domain.opened.clone() }.publish())
+    let (public, opened) = (Shared::new(public), domain.opened.clone());
+    Ok(MemoryRegion { public, opened, mapping }.publish())
 }
 
 /// Checks that a range is mapped. Returns its address and its length, bytes: from here on memory is identified by
@@ -90,7 +95,9 @@ unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: guaranteed by the caller.
-    pointer(|| unsafe { register(pd, addr, length, addr.addr() as u64, access.cast_unsigned()) })
+    pointer(|| unsafe {
+        register(pd, addr, length, addr.addr() as u64, access.cast_unsigned(), None)
+    })
 }
 
 /// # Safety
@@ -104,7 +111,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: guaranteed by the caller.
-    pointer(|| unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+    pointer(|| unsafe { register(pd, addr, length, iova, access.cast_unsigned(), None) })
 }
 
 /// # Safety
@@ -118,7 +125,42 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: guaranteed by the caller.
-    pointer(|| unsafe { register(pd, addr, length, iova, access) })
+    pointer(|| unsafe { register(pd, addr, length, iova, access, None) })
+}
+
+/// The rights that a region of a file may have (ibv_reg_mr(3)).
+const RIGHTS_OF_FILES: u32 = access::LOCAL_WRITE
+    | access::REMOTE_WRITE
+    | access::REMOTE_READ
+    | access::REMOTE_ATOMIC
+    | OPTIONAL;
+
+/// # Safety
+/// `pd` is allocated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    let bits = access.cast_unsigned();
+    pointer(|| {
+        if bits & !RIGHTS_OF_FILES != 0 || iova % PAGE != offset % PAGE {
+            return Err(EINVAL);
+        }
+        access_of(bits)?;
+        let mapping = FileMapping::new(fd, offset, length, bits & access::LOCAL_WRITE != 0)?;
+        let place = usize::try_from(offset).map_err(|_| EINVAL)?;
+        // SAFETY: guaranteed by the caller.
+        let mr = unsafe { register(pd, mapping.address(), length, iova, bits, Some(mapping))? };
+        // As rdma-core has it, `addr` is the offset in the file.
+        // SAFETY: the program has no pointer to it yet.
+        unsafe { (*mr).addr = core::ptr::without_provenance_mut(place) };
+        Ok(mr)
+    })
 }
 
 /// The changes of `ibv_rereg_mr`, and its errors.
@@ -142,7 +184,9 @@ unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     let given = |flag| flags & flag != 0;
-    if flags & !(rereg::TRANSLATION | rereg::PD | rereg::ACCESS) != 0 || flags == 0 {
+    // SAFETY: guaranteed by the caller.
+    let is_of_file = unsafe { MemoryRegion::of(mr) }.mapping.is_some();
+    if flags & !(rereg::TRANSLATION | rereg::PD | rereg::ACCESS) != 0 || flags == 0 || is_of_file {
         set_errno(EINVAL);
         return rereg::ERR_INPUT;
     }

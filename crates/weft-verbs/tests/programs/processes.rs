@@ -48,6 +48,11 @@ fn threads_share_a_device() {
 }
 
 #[test]
+fn regions_of_files_are_addressed_by_their_iova() {
+    run_c("file_region.c");
+}
+
+#[test]
 fn processes_that_sleep_or_watch_memory_are_served() {
     run_c("asleep.c");
 }
