@@ -43,6 +43,7 @@ mod greeting;
 mod lending;
 mod library;
 mod memory;
+mod memory_file;
 mod node;
 mod options;
 

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use weft_units::Duration;
 
 use crate::library::{Verbs, VerbsLibraryError, check_pointer};
-use crate::memory::Pages;
+use crate::memory::{Pages, Space};
 use weft_verbs_abi::*;
 
 mod completions;
@@ -66,8 +66,7 @@ pub struct IbVerbs {
     qps: BTreeMap<u32, (*mut ibv_qp, Reserved)>,
     regions: Regions,
     segments: Segments,
-    /// The start of the last mapping; 0 before the first.
-    below: usize,
+    space: Space,
 }
 
 // SAFETY: only the owner of the device uses the objects, and libibverbs allows any thread.
@@ -99,7 +98,7 @@ impl IbVerbs {
             qps: BTreeMap::new(),
             regions: Regions::default(),
             segments: Segments::default(),
-            below: 0,
+            space: Space::default(),
         };
         this.find_address(&name, options.address)?;
         if let Some(ports) = wanted.source_ports {

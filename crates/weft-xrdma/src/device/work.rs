@@ -89,7 +89,7 @@ impl Registrar for IbVerbs {
     fn allocate(&mut self, len: u64) -> Result<Region, DeviceError> {
         let doing = "registering memory";
         let bytes = usize::try_from(len).map_err(|_| refused(doing, libc::EINVAL))?;
-        let mapping = Mapping::new(bytes, self.pages, &mut self.below).map_err(|error| {
+        let mapping = Mapping::new(bytes, self.pages, &mut self.space).map_err(|error| {
             let code = error.raw_os_error().unwrap_or(0);
             DeviceError { doing, why: "the host has no memory left", code }
         })?;
