@@ -224,6 +224,7 @@ impl FrameHeader {
     ///
     /// # Errors
     /// Returns `Truncated` below the header's length, `UnknownFrameKind` for an undefined kind.
+    #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
         let number = field::KIND.read_u8(&rows);
@@ -251,6 +252,7 @@ impl FrameHeader {
     ///
     /// # Panics
     /// Panics if `out` is shorter.
+    #[inline(always)]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut rows = [0; ROWS];
         field::KIND.write(&mut rows, self.kind as u8);

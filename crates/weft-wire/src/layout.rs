@@ -156,7 +156,7 @@ impl Field {
 }
 
 /// Splits `bytes` into the first `N` rows and the rest.
-#[inline]
+#[inline(always)]
 pub(crate) fn split_rows<const N: usize>(bytes: &[u8]) -> Result<([u32; N], &[u8]), ParseError> {
     let Some((header, rest)) = bytes.split_at_checked(4 * N) else {
         return Err(ParseError::Truncated { needed: 4 * N, got: bytes.len() });
@@ -172,7 +172,7 @@ pub(crate) fn split_rows<const N: usize>(bytes: &[u8]) -> Result<([u32; N], &[u8
 ///
 /// # Panics
 /// Panics if `out` is shorter than the rows.
-#[inline]
+#[inline(always)]
 pub(crate) fn write_rows<'a, const N: usize>(out: &'a mut [u8], rows: &[u32; N]) -> &'a mut [u8] {
     let (header, rest) = out.split_at_mut(4 * N);
     for (chunk, row) in header.as_chunks_mut::<4>().0.iter_mut().zip(rows) {

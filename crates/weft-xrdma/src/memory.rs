@@ -170,12 +170,14 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    #[inline]
+    pub(crate) const fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping is readable and lives as long as `self`.
         unsafe { core::slice::from_raw_parts(self.start(), self.len) }
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    #[inline]
+    pub(crate) const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is writable, lives as long as `self`, and `self` is borrowed alone.
         unsafe { core::slice::from_raw_parts_mut(self.start(), self.len) }
     }

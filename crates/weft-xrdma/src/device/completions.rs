@@ -165,22 +165,23 @@ impl Completions {
     }
 
     /// Returns the next completion.
-    pub(super) fn poll(&mut self) -> Option<ibv_wc> {
-        if self.next == self.filled {
-            if let Some(held) = self.held.pop_front() {
-                return Some(held);
-            }
-            if !self.take_batch() {
-                return None;
-            }
+    #[inline(always)]
+    pub(super) fn poll(&mut self) -> Option<&ibv_wc> {
+        if self.next == self.filled && !self.take_batch() {
+            return None;
         }
         let completion = self.batch[..self.filled].get(self.next)?;
         self.next += 1;
-        Some(*completion)
+        Some(completion)
     }
 
-    /// Polls the next batch. Returns `false` after a pass over all queues.
+    /// Takes the next batch: held completions, or those of a queue. Returns `false` after a pass over all queues.
+    #[inline(always)]
     fn take_batch(&mut self) -> bool {
+        if !self.held.is_empty() {
+            self.take_held();
+            return true;
+        }
         while self.polled < self.queues.len() {
             // The last batch emptied the queue. Another poll would cost a pass of the device before the caller handles
             // these completions.
@@ -193,7 +194,14 @@ impl Completions {
         false
     }
 
+    fn take_held(&mut self) {
+        (self.next, self.filled) = (0, self.held.len().min(MAX_BATCH));
+        let held = self.held.drain(..self.filled);
+        self.batch.iter_mut().zip(held).for_each(|(place, completion)| *place = completion);
+    }
+
     /// Polls a batch from a queue. Returns `true` if there were any.
+    #[inline]
     fn fill(&mut self, queue: usize) -> bool {
         let cq = self.queues[queue].cq;
         // SAFETY: the queue is this device's, and the batch has room for `MAX_BATCH` completions.
@@ -250,11 +258,13 @@ const fn cq_entries(wanted: u64) -> u64 {
 }
 
 /// Returns the status of a `wc_status` of verbs.h; `General` for an unknown one.
+#[inline]
 pub(super) fn status_of(number: u32) -> Status {
+    if number == Status::Success as u32 { Status::Success } else { error_of(number) }
+}
+
+fn error_of(number: u32) -> Status {
     use Status::*;
-    if number == Success as u32 {
-        return Success;
-    }
     let errors = [
         LocalLength,
         LocalQpOperation,

@@ -1,5 +1,6 @@
 //! A device of `libibverbs.so.1` for the messaging layer: it opens, polls completions and closes.
 
+use core::cell::Cell;
 use core::ptr;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -64,6 +65,8 @@ pub struct IbVerbs {
     pages: Pages,
     /// Queue pairs by their numbers, with the room for their completions.
     qps: BTreeMap<u32, (*mut ibv_qp, Reserved)>,
+    /// The queue pair that was used last: most messages answer another of the same channel. Null if it is gone.
+    last_qp: Cell<(u32, *mut ibv_qp)>,
     regions: Regions,
     segments: Segments,
     space: Space,
@@ -96,6 +99,7 @@ impl IbVerbs {
             pages: options.pages,
             name: String::new(),
             qps: BTreeMap::new(),
+            last_qp: Cell::new((0, ptr::null_mut())),
             regions: Regions::default(),
             segments: Segments::default(),
             space: Space::default(),

@@ -76,12 +76,17 @@ impl IbVerbs {
     }
 
     /// Returns the object of a queue pair.
+    #[inline]
     pub(super) fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
-        self.qps.get(&qp.0).map(|(qp, _)| *qp).ok_or(DeviceError {
-            doing: "using a queue pair",
-            why: "it is gone",
-            code: 0,
-        })
+        let (number, object) = self.last_qp.get();
+        if number == qp.0 && !object.is_null() { Ok(object) } else { self.find_qp(qp) }
+    }
+
+    fn find_qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
+        let (doing, why) = ("using a queue pair", "it is gone");
+        let &(object, _) = self.qps.get(&qp.0).ok_or(DeviceError { doing, why, code: 0 })?;
+        self.last_qp.set((qp.0, object));
+        Ok(object)
     }
 }
 
@@ -224,6 +229,7 @@ impl DeviceVerbs for IbVerbs {
 
     fn destroy_qp(&mut self, _: Instant, qp: Qp) {
         if let Some((object, reserved)) = self.qps.remove(&qp.0) {
+            self.last_qp.set((0, ptr::null_mut()));
             let destroy = self.verbs.ibv_destroy_qp;
             // SAFETY: it is this device's, and nothing else uses it.
             self.segments.time("ibv_destroy_qp", || unsafe { destroy(object) });
@@ -280,6 +286,7 @@ impl DeviceVerbs for IbVerbs {
         unsafe { self.post_receive_list(qp, link(&mut requests)) }
     }
 
+    #[inline(always)]
     fn post_send(
         &mut self,
         _: Instant,
@@ -325,6 +332,7 @@ impl DeviceVerbs for IbVerbs {
         }
     }
 
+    #[inline]
     fn poll(&mut self) -> Option<Completion> {
         let wc = self.completions.poll()?;
         let status = status_of(wc.status);
@@ -334,10 +342,12 @@ impl DeviceVerbs for IbVerbs {
         Some(Completion { qp: Qp(wc.qp_num), wr_id: wc.wr_id, status, len, immediate })
     }
 
+    #[inline(always)]
     fn bytes(&self, slice: Slice) -> &[u8] {
         self.regions.bytes(slice)
     }
 
+    #[inline(always)]
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
         self.regions.bytes_mut(slice)
     }
