@@ -16,23 +16,26 @@ pub struct Message {
     /// The message's role: request, response, or neither.
     pub call: CallRole,
     pub(crate) block: Block,
-    pub(crate) body: Slice,
+    /// The body's place in the block, and its length, in bytes.
+    pub(crate) at: u32,
+    pub(crate) len: u32,
 }
 
 impl Message {
     /// Returns the location of its body.
     pub const fn body(&self) -> Slice {
-        self.body
+        let block = self.block.slice();
+        Slice { address: block.address + self.at as u64, len: self.len, ..block }
     }
 
     /// Returns the length of its body in bytes.
     pub const fn len(&self) -> u32 {
-        self.body.len
+        self.len
     }
 
     /// Returns `true` if its body is empty.
     pub const fn is_empty(&self) -> bool {
-        self.body.len == 0
+        self.len == 0
     }
 }
 

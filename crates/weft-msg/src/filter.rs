@@ -148,7 +148,17 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Returns the fault for a message; the first matching rule decides.
+    #[inline]
     pub(crate) fn verdict(
+        &mut self,
+        direction: Direction,
+        call: CallRole,
+        rng: &mut Rng,
+    ) -> Option<Fault> {
+        if self.rules.is_empty() { None } else { self.first_match(direction, call, rng) }
+    }
+
+    fn first_match(
         &mut self,
         direction: Direction,
         call: CallRole,
@@ -168,6 +178,15 @@ impl Filter {
         let fault = self.rules.iter().find(applies).map(|rule| rule.fault);
         self.faults_injected += u64::from(fault.is_some());
         fault
+    }
+}
+
+/// Flips one random bit.
+pub(crate) fn corrupt(body: &mut [u8], rng: &mut Rng) {
+    if !body.is_empty() {
+        let bit = rng.below(body.len() as u64 * 8);
+        let at = usize::try_from(bit / 8).expect("an index");
+        body[at] ^= 1 << (bit % 8);
     }
 }
 

@@ -76,6 +76,8 @@ struct CachedRegion {
     region: Region,
     /// The class; `None` for a region that is one block.
     class: Option<usize>,
+    /// Length of a block in bytes.
+    block_len: u32,
     /// Indices of the free blocks.
     free: Vec<u32>,
     /// Number of blocks.
@@ -127,6 +129,29 @@ impl MemoryCache {
         len: u32,
     ) -> Result<Block, DeviceError> {
         let class = self.classes.iter().position(|class| class.len >= len);
+        self.allocate_in(verbs, class, len)
+    }
+
+    /// Allocates a block of the shortest length, which has room for a frame.
+    ///
+    /// # Errors
+    /// The errors of [`allocate`](Self::allocate).
+    #[inline(always)]
+    pub(crate) fn allocate_frame(
+        &mut self,
+        verbs: &mut impl Registrar,
+    ) -> Result<Block, DeviceError> {
+        self.allocate_in(verbs, Some(0), 0)
+    }
+
+    /// Allocates a block of a class, or a single one of `len` bytes.
+    #[inline(always)]
+    fn allocate_in(
+        &mut self,
+        verbs: &mut impl Registrar,
+        class: Option<usize>,
+        len: u32,
+    ) -> Result<Block, DeviceError> {
         let partial = class.and_then(|class| self.classes[class].partial.first().copied());
         let key = match partial {
             Some(key) => key,
@@ -138,26 +163,30 @@ impl MemoryCache {
         if let (Some(class), true) = (class, cached.free.is_empty()) {
             self.classes[class].partial.remove(&key);
         }
-        let slice = cached.block(index, &self.classes);
+        let slice = cached.block(index);
         self.used += u64::from(slice.len);
         Ok(Block { region: key, index, slice })
     }
 
     /// Registers a region for a class, or for a single block of `len` bytes.
+    #[cold]
     fn grow(
         &mut self,
         verbs: &mut impl Registrar,
         class: Option<usize>,
         len: u32,
     ) -> Result<RegionKey, DeviceError> {
-        let (bytes, blocks) = match class {
+        let (bytes, block_len) = match class {
             Some(class) => {
-                let len = u64::from(self.classes[class].len);
-                let bytes = self.limits.region.max(len);
-                (bytes, u32::try_from(bytes / len).unwrap_or(u32::MAX))
+                let len = self.classes[class].len;
+                (self.limits.region.max(len.into()), len)
             }
-            None => (u64::from(len).next_multiple_of(4096), 1),
+            None => {
+                let bytes = u64::from(len).next_multiple_of(4096);
+                (bytes, u32::try_from(bytes).expect("a block's length"))
+            }
         };
+        let blocks = u32::try_from(bytes / u64::from(block_len)).unwrap_or(u32::MAX);
         if self.registered + bytes > self.limits.total {
             let why = "the memory cache is at its limit (memory_limit)";
             return Err(DeviceError { doing: "registering memory", why, code: 0 });
@@ -165,8 +194,8 @@ impl MemoryCache {
         let region = verbs.allocate(bytes)?;
         self.registered += bytes;
         let free = (0..blocks).rev().collect();
-        let key =
-            self.regions.insert(CachedRegion { region, class, free, blocks, empty_since: None });
+        let cached = CachedRegion { region, class, block_len, free, blocks, empty_since: None };
+        let key = self.regions.insert(cached);
         if let Some(class) = class {
             self.classes[class].partial.insert(key);
         }
@@ -174,6 +203,7 @@ impl MemoryCache {
     }
 
     /// Returns a block to the cache.
+    #[inline]
     pub(crate) fn release(&mut self, now: Instant, block: Block) {
         let Some(cached) = self.regions.get_mut(block.region) else {
             debug_assert!(false, "a block of another context");
@@ -225,13 +255,11 @@ impl MemoryCache {
 
 impl CachedRegion {
     /// Returns the location of a block.
-    fn block(&self, index: u32, classes: &[Class]) -> Slice {
-        let Region { address, len, lkey, rkey } = self.region;
-        let len = match self.class {
-            Some(class) => classes[class].len,
-            None => u32::try_from(len).expect("a block's length"),
-        };
-        Slice { address: address + u64::from(index) * u64::from(len), len, lkey, rkey }
+    #[inline]
+    const fn block(&self, index: u32) -> Slice {
+        let Region { address, lkey, rkey, .. } = self.region;
+        let len = self.block_len;
+        Slice { address: address + index as u64 * len as u64, len, lkey, rkey }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The seq-ack windows of both directions (X-RDMA, section V.B, algorithm 1). Frames carry the low 16 bits of
 //! 64-bit counts; windows are far smaller than half of that range.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 
 /// An invalid sequence word from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,75 +33,88 @@ pub enum WindowError {
 /// The sender's window: SEQ and ACKED of algorithm 1.
 #[derive(Clone, Debug)]
 pub(crate) struct SendWindow<T> {
-    /// The frames in flight, oldest first.
+    /// The frames, oldest first: acknowledged ones that were not taken yet, then those in flight.
     frames: VecDeque<T>,
+    in_flight: u16,
     acked: u64,
     depth: u16,
 }
 
 impl<T> SendWindow<T> {
     pub(crate) const fn new(depth: u16) -> Self {
-        Self { frames: VecDeque::new(), acked: 0, depth }
+        Self { frames: VecDeque::new(), in_flight: 0, acked: 0, depth }
     }
 
     /// Returns the next frame's number.
-    pub(crate) fn seq(&self) -> u64 {
-        self.acked + self.frames.len() as u64
+    pub(crate) const fn seq(&self) -> u64 {
+        self.acked + self.in_flight as u64
     }
 
     pub(crate) const fn acked(&self) -> u64 {
         self.acked
     }
 
-    pub(crate) fn in_flight(&self) -> u16 {
-        u16::try_from(self.frames.len()).expect("no longer than the depth")
+    pub(crate) const fn in_flight(&self) -> u16 {
+        self.in_flight
     }
 
     /// Returns `true` if a message may be sent. The last place is reserved for frames that end a deadlock
     /// (section V.B).
-    pub(crate) fn open(&self) -> bool {
-        self.in_flight() + 1 < self.depth
+    pub(crate) const fn open(&self) -> bool {
+        self.in_flight + 1 < self.depth
     }
 
     /// Returns `true` if a NOP, a close or a switch may be sent.
-    pub(crate) fn reserve_open(&self) -> bool {
-        self.in_flight() < self.depth
+    pub(crate) const fn reserve_open(&self) -> bool {
+        self.in_flight < self.depth
     }
 
     pub(crate) fn push(&mut self, frame: T) -> u64 {
         debug_assert!(self.reserve_open(), "the window is full");
         let seq = self.seq();
         self.frames.push_back(frame);
+        self.in_flight += 1;
         seq
     }
 
-    /// Returns the frames that `ack`, the low bits of a count, newly acknowledges, oldest first. Each is removed as the caller
-    /// takes it.
+    /// Acknowledges the frames before `ack`, the low bits of a count. Returns the number of newly acknowledged ones, which
+    /// [`take_acknowledged`](Self::take_acknowledged) returns.
     ///
     /// # Errors
     /// A frame was never sent. An old count is not an error: carriers may deliver it late.
-    pub(crate) fn acknowledge(
-        &mut self,
-        ack: u16,
-    ) -> Result<impl Iterator<Item = T> + '_, WindowError> {
+    #[inline(always)]
+    pub(crate) const fn acknowledge(&mut self, ack: u16) -> Result<u16, WindowError> {
         let newly = ack.wrapping_sub(low(self.acked));
-        let behind = newly > u16::MAX / 2;
-        if !behind && newly > self.in_flight() {
-            return Err(WindowError::AckBeyondSent { ack, sent: self.seq() });
+        if newly > self.in_flight {
+            let behind = newly > u16::MAX / 2;
+            return if behind {
+                Ok(0)
+            } else {
+                Err(WindowError::AckBeyondSent { ack, sent: self.seq() })
+            };
         }
-        let newly = if behind { 0 } else { newly };
-        Ok((0..newly).map_while(|_| {
-            self.acked += 1;
-            self.frames.pop_front()
-        }))
+        self.acked += newly as u64;
+        self.in_flight -= newly;
+        Ok(newly)
+    }
+
+    /// Removes the oldest acknowledged frame and returns it.
+    pub(crate) fn take_acknowledged(&mut self) -> Option<T> {
+        if self.acknowledged_len() == 0 { None } else { self.frames.pop_front() }
     }
 
     /// Returns the frames in flight with their numbers, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        (self.acked..).zip(&self.frames)
+        (self.acked..).zip(self.frames.range(self.acknowledged_len()..))
+    }
+
+    /// Returns the number of acknowledged frames that were not taken yet.
+    fn acknowledged_len(&self) -> usize {
+        self.frames.len() - usize::from(self.in_flight)
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
+        self.in_flight = 0;
         self.frames.drain(..)
     }
 }
@@ -109,10 +122,12 @@ impl<T> SendWindow<T> {
 /// The receiver's window: WTA, RTA and ACKED of algorithm 1.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// Frames from `ready` on: `true` for each finished one.
-    done: VecDeque<bool>,
+    /// WTA: the next frame's number.
+    expected: u64,
     /// RTA: all frames before it are finished.
     ready: u64,
+    /// Finished frames after one that is not.
+    early: BTreeSet<u64>,
     /// The last count sent to the peer.
     acknowledged: u64,
     depth: u16,
@@ -120,12 +135,12 @@ pub(crate) struct ReceiveWindow {
 
 impl ReceiveWindow {
     pub(crate) const fn new(depth: u16) -> Self {
-        Self { done: VecDeque::new(), ready: 0, acknowledged: 0, depth }
+        Self { expected: 0, ready: 0, early: BTreeSet::new(), acknowledged: 0, depth }
     }
 
     /// Returns the next frame's number: WTA.
-    pub(crate) fn expected(&self) -> u64 {
-        self.ready + self.done.len() as u64
+    pub(crate) const fn expected(&self) -> u64 {
+        self.expected
     }
 
     pub(crate) const fn ready(&self) -> u64 {
@@ -136,15 +151,16 @@ impl ReceiveWindow {
     ///
     /// # Errors
     /// It is not the next frame, or exceeds the window.
+    #[inline]
     pub(crate) fn arrive(&mut self, seq: u16) -> Result<u64, WindowError> {
-        let expected = self.expected();
+        let expected = self.expected;
         if seq != low(expected) {
             return Err(WindowError::OutOfSequence { got: seq, expected: low(expected) });
         }
         if expected - self.acknowledged >= u64::from(self.depth) {
             return Err(WindowError::TooMany { depth: self.depth });
         }
-        self.done.push_back(false);
+        self.expected += 1;
         Ok(expected)
     }
 
@@ -153,17 +169,21 @@ impl ReceiveWindow {
     /// # Panics
     /// If the frame is not in the window.
     pub(crate) fn finish(&mut self, seq: u64) {
-        let index = usize::try_from(seq - self.ready).expect("within the window");
-        self.done[index] = true;
-        while self.done.front() == Some(&true) {
-            self.done.pop_front();
+        assert!((self.ready..self.expected).contains(&seq), "within the window");
+        if seq > self.ready {
+            self.early.insert(seq);
+            return;
+        }
+        self.ready += 1;
+        while self.early.first() == Some(&self.ready) {
+            self.early.pop_first();
             self.ready += 1;
         }
     }
 
     /// Returns `true` if all received frames are finished.
-    pub(crate) fn all_done(&self) -> bool {
-        self.done.is_empty()
+    pub(crate) const fn all_done(&self) -> bool {
+        self.ready == self.expected
     }
 
     /// Returns the number of finished frames that are not acknowledged yet.
@@ -196,12 +216,33 @@ mod tests {
         for round in 0..100_000_u64 {
             assert_eq!(window.push(round), round);
             let ack = low(round + 1);
-            assert_eq!(window.acknowledge(ack).unwrap().collect::<Vec<_>>(), [round]);
-            assert_eq!(window.acknowledge(ack).unwrap().count(), 0);
+            assert_eq!(window.acknowledge(ack), Ok(1));
+            assert_eq!(window.acknowledge(ack), Ok(0));
             if round > 0 {
-                assert_eq!(window.acknowledge(low(round)).unwrap().count(), 0, "an old one");
+                assert_eq!(window.acknowledge(low(round)), Ok(0), "an old one");
             }
+            assert_eq!(
+                (window.take_acknowledged(), window.take_acknowledged()),
+                (Some(round), None)
+            );
         }
+    }
+
+    #[test]
+    fn acknowledged_frames_are_not_in_flight_before_they_are_taken() {
+        let mut window = SendWindow::new(3);
+        window.push('a');
+        window.push('b');
+        assert!(!window.open());
+        assert_eq!(window.acknowledge(1), Ok(1));
+        assert!(window.open());
+        assert_eq!(window.push('c'), 2);
+        assert_eq!(window.iter().collect::<Vec<_>>(), [(1, &'b'), (2, &'c')]);
+        assert_eq!((window.take_acknowledged(), window.take_acknowledged()), (Some('a'), None));
+        assert_eq!(window.acknowledge(3), Ok(2));
+        assert_eq!(window.take_acknowledged(), Some('b'));
+        assert_eq!(window.drain().collect::<Vec<_>>(), ['c']);
+        assert_eq!((window.in_flight(), window.seq()), (0, 3));
     }
 
     #[test]
@@ -219,9 +260,9 @@ mod tests {
     fn a_frame_never_sent_cannot_be_acknowledged() {
         let mut window = SendWindow::new(8);
         window.push(());
-        let error = window.acknowledge(2).map(Iterator::count).unwrap_err();
+        let error = window.acknowledge(2).unwrap_err();
         assert_eq!(error, WindowError::AckBeyondSent { ack: 2, sent: 1 });
-        assert_eq!(window.acknowledge(1).unwrap().count(), 1);
+        assert_eq!(window.acknowledge(1), Ok(1));
     }
 
     #[test]

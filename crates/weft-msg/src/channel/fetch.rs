@@ -98,9 +98,9 @@ impl Channel {
     fn deliver_body<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>, fetch: Fetch) {
         let Fetch { seq, header, announced_at, to, .. } = fetch;
         let block = to.expect("its body was read or copied into it");
-        let body = Slice { len: header.length, ..block.slice() };
-        let message = Message { call: header.call, block, body };
-        self.deliver(now, shared, &header, message);
+        let message = Message { call: header.call, block, at: 0, len: header.length };
+        let delivered = self.deliver(now, shared, header.trace, message);
+        self.stats.large += u64::from(delivered);
         self.amend_received_at(&header, announced_at);
         self.finish_message(now, shared, seq);
     }

@@ -21,6 +21,7 @@ mod deliver;
 mod fetch;
 mod outgoing;
 mod receive;
+mod receive_requests;
 mod renewal;
 mod send;
 mod stream;
@@ -100,6 +101,8 @@ pub(crate) struct Channel {
     pub(crate) posted: VecDeque<Block>,
     /// Frames whose receive requests are not replaced yet, in order of arrival.
     pub(crate) unposted: VecDeque<Unposted>,
+    /// Number of ACK frames among them.
+    pub(crate) unposted_acks: usize,
     /// Number of entries at the front of `unposted` that `stats.starved` counts already.
     pub(crate) starved_counted: usize,
     /// The acknowledgement count that this end may report to the peer as received.
@@ -167,6 +170,7 @@ impl Channel {
             unseen_acks: VecDeque::new(),
             posted: VecDeque::new(),
             unposted: VecDeque::new(),
+            unposted_acks: 0,
             starved_counted: 0,
             known: 0,
             fetches: VecDeque::new(),
@@ -220,24 +224,26 @@ impl Channel {
             (true, true) => Some(self.probed_at + config.keepalive),
             (true, false) => self.unanswered_at(config),
         };
-        let owed = self.ack_owed_since.filter(|_| self.may_acknowledge());
-        let acknowledge = owed.map(|since| since + config.ack_delay);
-        let stuck = self.may_send() && !self.tx.open() && self.tx.reserve_open();
-        let unlock = stuck.then(|| self.last_progress + config.deadlock_after);
-        let close = match self.state {
-            State::Closing { until } | State::PeerClosed { until } => Some(until),
-            State::Offered | State::Connected | State::Open => None,
-        };
-        let stuck_at = [&self.sends, &self.reads].map(|work| work.stuck_at(config.deadlock_after));
-        let renew = self.back.due.filter(|_| self.stream.rdma_lost);
-        let measure = self.next_measurement();
-        [acknowledge, unlock, close, renew, measure]
-            .into_iter()
-            .chain(stuck_at)
-            .fold(probe, earlier)
+        let mut due = probe.unwrap_or(Instant::FAR_FUTURE);
+        let mut consider = |at: Option<Instant>| due = due.min(at.unwrap_or(Instant::FAR_FUTURE));
+        if let Some(since) = self.ack_owed_since.filter(|_| self.may_acknowledge()) {
+            consider(Some(since + config.ack_delay));
+        }
+        if self.may_send() && !self.tx.open() && self.tx.reserve_open() {
+            consider(Some(self.last_progress + config.deadlock_after));
+        }
+        if let State::Closing { until } | State::PeerClosed { until } = self.state {
+            consider(Some(until));
+        }
+        consider(self.sends.stuck_at(config.deadlock_after));
+        consider(self.reads.stuck_at(config.deadlock_after));
+        consider(self.back.due.filter(|_| self.stream.rdma_lost));
+        consider(self.next_measurement());
+        (due < Instant::FAR_FUTURE).then_some(due)
     }
 
     /// Adds the channel to the context's list of channels to service, once.
+    #[inline]
     pub(crate) fn touch(&mut self, id: ChannelId, touched: &mut Vec<ChannelId>) {
         if !core::mem::replace(&mut self.touched, true) {
             touched.push(id);
@@ -253,19 +259,14 @@ impl Channel {
     }
 
     /// Returns `true` if the channel still accepts messages.
+    #[inline]
     pub(crate) const fn accepts_messages(&self) -> bool {
         matches!(self.state, State::Offered | State::Connected | State::Open)
     }
 
     /// Returns `true` if frames may be sent.
+    #[inline]
     pub(crate) const fn may_send(&self) -> bool {
         matches!(self.state, State::Open | State::Closing { .. })
-    }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }

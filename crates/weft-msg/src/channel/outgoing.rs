@@ -44,6 +44,7 @@ pub(crate) struct Stamp {
 
 impl Outgoing {
     /// Returns the frame's header for sending now.
+    #[inline(always)]
     pub(super) fn header(&self, now: Instant, known: u16, carrier: Carrier) -> FrameHeader {
         // A stream has no READ: the body follows the header.
         let kind = match (self.kind, carrier) {
@@ -64,12 +65,14 @@ impl Outgoing {
     }
 
     /// Returns the bytes of its SEND, roughly: the peer READs the body of a large message.
+    #[inline]
     pub(crate) fn sent_len(&self) -> u64 {
         let body = if self.kind == FrameKind::Small { self.length } else { 0 };
         u64::try_from(FrameHeader::LEN).expect("a header") + u64::from(body)
     }
 
     /// Returns the location of the body, lent or copied.
+    #[inline]
     pub(crate) fn body_slice(&self) -> Slice {
         match &self.body {
             Some(elsewhere) => elsewhere.slice(),
@@ -78,6 +81,7 @@ impl Outgoing {
     }
 
     /// Returns the location of a body that was copied behind the header.
+    #[inline]
     fn copied_body(&self) -> Slice {
         let header = if self.trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
         let skip = u64::try_from(header).expect("a header");

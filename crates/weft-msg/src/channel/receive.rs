@@ -1,236 +1,157 @@
 //! Incoming frames of both carriers.
 
-use alloc::vec::Vec;
-
 use weft_units::{Duration, Instant};
-use weft_wire::{FrameHeader, FrameKind, RemoteBody, SequenceWord};
+use weft_wire::{CallRole, FrameHeader, FrameKind, RemoteBody, SequenceWord, TraceExtension};
 
 use super::{Body, Carrier, Channel, Fetch, State, Unposted};
-use crate::context::{Shared, WorkId};
-use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
+use crate::context::Shared;
+use crate::event::{CloseReason, Event, Message, ProtocolError};
 use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
 
-/// Windows of fewer frames are small: their receive requests are replaced immediately.
-const SMALL_WINDOW: u16 = 8;
+/// A message with its body that arrived in one frame.
+struct Arrived {
+    seq: u64,
+    call: CallRole,
+    trace: Option<TraceExtension>,
+    /// The body's place in the frame, and its length, in bytes.
+    at: u32,
+    len: u32,
+}
 
 impl Channel {
-    /// Posts receive requests for all frames that the peer may have in flight.
-    pub(crate) fn post_receives<V: Verbs>(
-        &mut self,
-        shared: &mut Shared<V>,
-    ) -> Result<(), CloseReason> {
-        if shared.receives.is_some() {
-            return Ok(());
-        }
-        let wanted = usize::from(self.offer.depth + self.offer.ack_frames);
-        let before = self.posted.len();
-        self.posted.reserve(wanted.saturating_sub(before));
-        while self.posted.len() < wanted {
-            self.posted.push_back(shared.frame_block().map_err(CloseReason::Device)?);
-        }
-        let len = shared.frame_len();
-        let new = self.posted.range(before..);
-        let to: Vec<_> = new.map(|block| Slice { len, ..block.slice() }).collect();
-        let id = shared.work_id(WorkId::Receive);
-        shared.verbs.post_receives(self.qp, id, &to).map_err(CloseReason::Device)
-    }
-
-    fn post_receive<V: Verbs>(
-        &mut self,
-        shared: &mut Shared<V>,
-        block: Block,
-    ) -> Result<(), CloseReason> {
-        let to = Slice { len: shared.frame_len(), ..block.slice() };
-        let id = shared.work_id(WorkId::Receive);
-        self.posted.push_back(block);
-        shared.verbs.post_receive(self.qp, id, to).map_err(CloseReason::Device)
-    }
-
-    /// Replaces the memory of a received frame: immediately if the window is small, because the peer may wait
-    /// for it; otherwise when the channel is serviced, because the owner may wait for the frame.
-    fn replace_receive<V: Verbs>(
-        &mut self,
-        shared: &mut Shared<V>,
-        number: Option<u64>,
-    ) -> Result<(), CloseReason> {
-        if shared.receives.is_some() {
-            // No frame waits for this replacement: a peer may find the shared queue empty in any case.
-            return Ok(());
-        }
-        if self.offer.depth < SMALL_WINDOW
-            && self.unposted.is_empty()
-            && let Ok(block) = shared.frame_block()
-        {
-            return self.post_receive(shared, block);
-        }
-        self.unposted.push_back(Unposted { number, done: false });
-        Ok(())
-    }
-
-    /// Posts the missing receive requests. While there is no memory for them, the peer's window is smaller by
-    /// their number.
-    pub(crate) fn replenish<V: Verbs>(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared<V>,
-    ) -> Result<(), CloseReason> {
-        while let Some(&Unposted { number, done }) = self.unposted.front() {
-            let Ok(block) = shared.frame_block() else { break };
-            self.unposted.pop_front();
-            self.starved_counted = self.starved_counted.saturating_sub(1);
-            self.post_receive(shared, block)?;
-            if let Some(number) = number.filter(|_| done) {
-                self.finish(now, number);
-            }
-        }
-        self.stats.starved += (self.unposted.len() - self.starved_counted) as u64;
-        self.starved_counted = self.unposted.len();
-        self.update_known();
-        Ok(())
-    }
-
-    /// Marks a frame as received by the owner; it is finished when its receive request is replaced too.
-    pub(crate) fn finish(&mut self, now: Instant, seq: u64) {
-        // The most recent frame is usually finished first.
-        let unposted = self.unposted.iter_mut().rfind(|frame| frame.number == Some(seq));
-        if let Some(frame) = unposted {
-            frame.done = true;
-            return;
-        }
-        self.rx.finish(seq);
-        if self.rx.unacknowledged() > 0 {
-            self.ack_owed_since.get_or_insert(now);
-        }
-    }
-
-    /// Finishes a message received by the owner, unless too many requests wait for a response: then it keeps its
-    /// place in the window until one is answered or declined.
-    pub(super) fn finish_message<V: Verbs>(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared<V>,
-        seq: u64,
-    ) {
-        let waiting = u32::try_from(self.to_answer.len()).unwrap_or(u32::MAX);
-        if waiting <= shared.config.unanswered {
-            return self.finish(now, seq);
-        }
-        if self.parked.is_empty() {
-            let channel = shared.current;
-            shared.events.push_back(Event::Slow(Slow::Answers { channel, waiting }));
-        }
-        self.parked.push_back(seq);
-    }
-
-    /// Removes a request that was answered or declined, and finishes the oldest frame that kept its place.
-    pub(crate) fn finish_request(&mut self, now: Instant, id: u64) {
-        if self.to_answer.remove(id).is_some()
-            && let Some(seq) = self.parked.pop_front()
-        {
-            self.finish(now, seq);
-        }
-    }
-
     /// Handles a completed receive request.
+    #[inline(always)]
     pub(crate) fn received<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         completion: &Completion,
     ) -> Result<(), CloseReason> {
-        let Some(block) = self.posted.pop_front() else { return Ok(()) };
-        self.received_in(now, shared, completion, block)
+        let Some(room) = self.posted.front().map(Block::slice) else { return Ok(()) };
+        // A block is moved once, from here into its message.
+        let take = |channel: &mut Self| channel.posted.pop_front().expect("it is the first");
+        self.received_in(now, shared, completion, room, take)
     }
 
-    /// Handles a completed receive request with this memory.
+    /// Handles a completed receive request whose memory is `room`; `take` removes its block from where it is.
+    #[inline(always)]
     pub(crate) fn received_in<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         completion: &Completion,
-        block: Block,
+        room: Slice,
+        take: impl FnOnce(&mut Self) -> Block,
     ) -> Result<(), CloseReason> {
         self.last_received = now;
-        let Some(word) = completion.immediate else {
+        let got = Slice { len: completion.len, ..room };
+        let Some(word) = completion.immediate.map(SequenceWord::from_immediate) else {
+            let block = take(self);
             shared.memory.release(now, block);
             return Err(CloseReason::Protocol(ProtocolError::NoSequenceWord));
         };
-        let word = SequenceWord::from_immediate(word);
-        let got = Slice { len: completion.len, ..block.slice() };
         if self.stream.receiving == Carrier::Stream {
+            let block = take(self);
             self.stream.early.push_back((block, got.len, word));
             return Ok(());
         }
-        self.ingest(now, shared, word, block, got)
+        self.ingest(now, shared, word, got, take)
     }
 
     /// Handles a frame from the queue pair.
+    #[inline(always)]
     pub(super) fn ingest<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         word: SequenceWord,
-        block: Block,
         got: Slice,
+        take: impl FnOnce(&mut Self) -> Block,
     ) -> Result<(), CloseReason> {
-        let mut block = Some(block);
-        let outcome = self.handle_frame(now, shared, word, &mut block, got);
-        // Either a message owns the block now, or it is released.
-        if let Some(block) = block {
-            shared.memory.release(now, block);
+        let handled = self.handle_frame(now, shared, word, got);
+        let block = take(self);
+        match handled {
+            Ok(Some(Arrived { seq, call, trace, at, len })) => {
+                self.deliver(now, shared, trace, Message { call, block, at, len });
+                let done = !self.keeps_place(shared, seq);
+                let outcome =
+                    self.replace_receive(now, shared, Unposted { number: Some(seq), done });
+                self.update_known();
+                outcome
+            }
+            Ok(None) => {
+                shared.memory.release(now, block);
+                Ok(())
+            }
+            Err(reason) => {
+                shared.memory.release(now, block);
+                Err(reason)
+            }
         }
-        outcome
     }
 
+    /// Handles a frame of the queue pair. Returns it if it is a message with its body.
+    #[inline(always)]
     fn handle_frame<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
         word: SequenceWord,
-        block: &mut Option<Block>,
         got: Slice,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<Option<Arrived>, CloseReason> {
         self.handle_ack(now, shared, word)?;
         if got.len == 0 {
-            self.replace_receive(shared, None)?;
+            self.replace_receive(now, shared, Unposted { number: None, done: false })?;
             self.update_known();
-            return Ok(());
+            return Ok(None);
         }
         let parsed = FrameHeader::parse(shared.verbs.bytes(got));
-        let (header, rest) = parsed.map_err(|error| CloseReason::Protocol(error.into()))?;
-        let (at, len) = (got.len - len_u32(rest), len_u32(rest));
-        let body = Slice { address: got.address + u64::from(at), len, ..got };
+        let (header, _) = parsed.map_err(|error| CloseReason::Protocol(error.into()))?;
+        let at = u32::try_from(header.len()).expect("a header");
+        let len = got.len - at;
         let seq = self.arrive(&header, word)?;
-        self.replace_receive(shared, Some(seq))?;
+        if header.kind == FrameKind::Small && header.length == len {
+            let FrameHeader { call, trace, .. } = header;
+            return Ok(Some(Arrived { seq, call, trace, at, len }));
+        }
+        self.replace_receive(now, shared, Unposted { number: Some(seq), done: false })?;
         self.update_known();
+        let body = Slice { address: got.address + u64::from(at), len, ..got };
+        self.handle_other(now, shared, seq, header, body)?;
+        Ok(None)
+    }
+
+    /// Handles a frame that is no message with its body.
+    fn handle_other<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        seq: u64,
+        header: FrameHeader,
+        body: Slice,
+    ) -> Result<(), CloseReason> {
         match header.kind {
-            FrameKind::Small if header.length == len => {
-                let block = block.take().expect("the block is not taken yet");
-                let message = Message { call: header.call, block, body };
-                self.deliver(now, shared, &header, message);
-                self.finish_message(now, shared, seq);
-            }
             FrameKind::Large => {
                 let from = RemoteBody::parse(shared.verbs.bytes(body));
                 let from = from.map_err(|error| CloseReason::Protocol(error.into()))?;
-                self.begin_fetch(now, &header, seq, from)?;
+                self.begin_fetch(now, &header, seq, from)
             }
             FrameKind::Small => {
-                let wrong = ProtocolError::Length { stated: header.length, got: len };
-                return Err(CloseReason::Protocol(wrong));
+                let wrong = ProtocolError::Length { stated: header.length, got: body.len };
+                Err(CloseReason::Protocol(wrong))
             }
             // Offers come on the stream.
-            FrameKind::Offer => return Err(CloseReason::Protocol(ProtocolError::NotBroken)),
+            FrameKind::Offer => Err(CloseReason::Protocol(ProtocolError::NotBroken)),
             FrameKind::Ack | FrameKind::Nop | FrameKind::Switch | FrameKind::Close => {
-                self.control(now, shared.config.close_timeout, header.kind, seq)?;
+                self.control(now, shared.config.close_timeout, header.kind, seq)
             }
         }
-        Ok(())
     }
 
     /// Checks a frame's number and updates the state from its header.
+    #[inline(always)]
     pub(super) fn arrive(
         &mut self,
         header: &FrameHeader,
@@ -275,10 +196,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Finishes the frames that a sequence word acknowledges. The first word opens a connected channel.
+    /// Handles the acknowledgement in a sequence word. The first word opens a connected channel. The memory of the
+    /// acknowledged frames is released when the channel is serviced, because the owner may wait for the message of this
+    /// frame.
     ///
     /// # Errors
     /// The acknowledgement is invalid, or it covers this end's close ([`CloseReason::Finished`]).
+    #[inline(always)]
     pub(super) fn handle_ack<V: Verbs>(
         &mut self,
         now: Instant,
@@ -286,17 +210,41 @@ impl Channel {
         word: SequenceWord,
     ) -> Result<(), CloseReason> {
         if self.state == State::Connected {
-            self.state = State::Open;
-            shared.events.push_back(Event::Open { channel: shared.current });
-            shared.note(now, Some(self.peer.gid), NoteKind::Opened);
+            self.on_open(now, shared);
         }
         let acked = self.tx.acknowledge(word.ack);
         let acked = acked.map_err(|error| CloseReason::Protocol(error.into()))?;
+        if acked == 0 {
+            return Ok(());
+        }
+        self.last_progress = now;
+        if self.tx.in_flight() == 0 {
+            self.sends.acknowledge(&mut shared.sends);
+        }
+        match self.state {
+            State::Closing { .. } => self.release_acknowledged(now, shared),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports that both ends may send.
+    pub(super) fn on_open<V: Verbs>(&mut self, now: Instant, shared: &mut Shared<V>) {
+        self.state = State::Open;
+        shared.events.push_back(Event::Open { channel: shared.current });
+        shared.note(now, Some(self.peer.gid), NoteKind::Opened);
+    }
+
+    /// Releases the memory of acknowledged frames.
+    ///
+    /// # Errors
+    /// This end's close is among them ([`CloseReason::Finished`]).
+    pub(crate) fn release_acknowledged<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
         let mut finished = false;
-        let mut any = false;
-        for frame in acked {
-            any = true;
-            self.last_progress = now;
+        while let Some(frame) = self.tx.take_acknowledged() {
             finished |= frame.kind == FrameKind::Close;
             shared.memory.release(now, frame.frame);
             match frame.body {
@@ -308,17 +256,7 @@ impl Channel {
                 None => {}
             }
         }
-        if any && self.tx.in_flight() == 0 {
-            self.sends.acknowledge(&mut shared.sends);
-        }
         if finished { Err(CloseReason::Finished) } else { Ok(()) }
-    }
-
-    /// Updates `known` once the receive requests of ACK frames are replaced: only then may this end confirm them.
-    fn update_known(&mut self) {
-        if self.unposted.iter().all(|frame| frame.number.is_some()) {
-            self.known = self.tx.acked();
-        }
     }
 
     /// Starts a fetch for an announced large message.
@@ -344,8 +282,4 @@ impl Channel {
         });
         Ok(())
     }
-}
-
-fn len_u32(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len()).expect("no longer than a frame")
 }

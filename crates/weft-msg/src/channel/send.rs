@@ -3,7 +3,7 @@
 use weft_units::Instant;
 use weft_wire::{FrameKind, RemoteBody, SequenceWord};
 
-use super::{Body, Carrier, Channel, Outgoing, State};
+use super::{Carrier, Channel, Outgoing, State};
 use crate::context::{Shared, WorkId};
 use crate::event::CloseReason;
 use crate::journal::NoteKind;
@@ -60,6 +60,7 @@ impl Channel {
     }
 
     /// Returns `true` if a message may be sent immediately, because none waits before it.
+    #[inline]
     pub(crate) fn is_clear<V: Verbs>(&self, shared: &mut Shared<V>, frame: &Outgoing) -> bool {
         let switching = self.stream.wanted != self.stream.sending;
         let clear = self.may_send() && self.backlog.is_empty() && self.tx.open() && !switching;
@@ -69,11 +70,13 @@ impl Channel {
 
     /// Returns `true` if the context's limit has room for `len` bytes of this channel. Channels that wait already are
     /// served first, in turn.
+    #[inline]
     fn limit_has_room<V: Verbs>(&self, shared: &mut Shared<V>, len: u64) -> bool {
         shared.send_queue.is_empty() && !self.sends.is_stuck() && shared.sends.has_room(len)
     }
 
     /// Adds a frame to the window and sends it.
+    #[inline(always)]
     pub(crate) fn launch<V: Verbs>(
         &mut self,
         now: Instant,
@@ -101,6 +104,7 @@ impl Channel {
     }
 
     /// Passes a frame to the carrier.
+    #[inline(always)]
     pub(super) fn put<V: Verbs>(
         &mut self,
         now: Instant,
@@ -108,38 +112,42 @@ impl Channel {
         seq: u64,
         frame: &Outgoing,
     ) -> Result<(), CloseReason> {
-        let header = frame.header(now, low(self.known), self.stream.sending);
         let word = SequenceWord { seq: low(seq), ack: self.rx.next_ack() };
         self.ack_owed_since = None;
         self.ack_now = false;
         if self.stream.sending == Carrier::Stream {
-            self.stream.put(&shared.verbs, word, &header, frame);
+            let header = frame.header(now, low(self.known), Carrier::Stream);
+            self.stream.put(&shared.verbs, word, &header, frame.body_slice());
             return Ok(());
         }
-        let kind = header.kind;
+        let header = frame.header(now, low(self.known), Carrier::Rdma);
         let room = frame.frame.slice();
         let bytes = shared.verbs.bytes_mut(room);
         let end = header.emit(bytes);
-        if let (FrameKind::Large, Some(body)) = (kind, &frame.body) {
-            let Slice { address, rkey, .. } = body.slice();
-            RemoteBody { address, rkey }.emit(&mut bytes[end..]);
+        let head = Slice { len: u32::try_from(end).expect("a header"), ..room };
+        let mut pieces = [head, Slice::default()];
+        let mut count = 1;
+        match &frame.body {
+            // It follows the header. A control frame has none.
+            None => pieces[0].len += frame.length,
+            Some(body) if header.kind == FrameKind::Large => {
+                let Slice { address, rkey, .. } = body.slice();
+                RemoteBody { address, rkey }.emit(&mut bytes[end..]);
+                pieces[0].len += u32::try_from(RemoteBody::LEN).expect("a header");
+            }
+            Some(body) => {
+                pieces[1] = body.slice();
+                count = 2;
+            }
         }
-        let within = match kind {
-            FrameKind::Small if frame.body.is_none() => frame.length,
-            FrameKind::Large => u32::try_from(RemoteBody::LEN).expect("a header"),
-            _ => 0,
-        };
-        let head = Slice { len: u32::try_from(end).expect("a header") + within, ..room };
-        let pieces = [head, frame.body.as_ref().map(Body::slice).unwrap_or_default()];
-        let apart = kind == FrameKind::Small && frame.body.is_some();
-        let from = &pieces[..if apart { 2 } else { 1 }];
-        let work = Work::Send { from, immediate: word.immediate() };
+        let work = Work::Send { from: &pieces[..count], immediate: word.immediate() };
         let counted = if frame.is_message() { frame.sent_len() } else { 0 };
         self.post(now, shared, WorkId::Send, work, counted)
     }
 
     /// Posts a SEND, of which `counted` bytes count against the context's limit. One per quarter of the window is
     /// signalled, and the last ACK, so that completions free the queue; others if the limit needs it.
+    #[inline(always)]
     fn post<V: Verbs>(
         &mut self,
         now: Instant,
@@ -160,6 +168,32 @@ impl Channel {
         let posted = shared.verbs.post_send(now, self.qp, id, work, signaled);
         posted.map_err(CloseReason::Device)?;
         self.sends.post(&mut shared.sends, now, counted, signaled);
+        Ok(())
+    }
+
+    /// Handles the success of a work request that is no receive request.
+    ///
+    /// # Errors
+    /// It was the channel's last, or a frame that follows it is refused.
+    pub(crate) fn completed<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        work: WorkId,
+    ) -> Result<(), CloseReason> {
+        match work {
+            WorkId::Receive | WorkId::SharedReceive => {}
+            WorkId::Read => self.fragment_read(now, shared),
+            WorkId::Probe => self.probe_completed(now, shared)?,
+            WorkId::LastAck => return Err(CloseReason::ByPeer),
+            WorkId::Send => {
+                let took = self.sends.complete(&mut shared.sends, now, shared.poll_gap);
+                if let Some(took) = took {
+                    self.on_round_trip(now, took, shared.poll_gap, &shared.config);
+                }
+            }
+        }
+        self.last_received = now;
         Ok(())
     }
 

@@ -13,10 +13,10 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 use weft_wire::{FrameHeader, FrameKind, SequenceWord};
 
-use super::{Carrier, Channel, Outgoing, Renewal, State, Unposted};
+use super::{Carrier, Channel, Renewal, State, Unposted};
 use crate::Config;
 use crate::context::Shared;
-use crate::event::{CloseReason, Event, Message, ProtocolError};
+use crate::event::{CloseReason, Message, ProtocolError};
 use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Slice, Verbs};
@@ -76,14 +76,13 @@ impl Stream {
         verbs: &impl Verbs,
         word: SequenceWord,
         header: &FrameHeader,
-        frame: &Outgoing,
+        body: Slice,
     ) {
         let len = u32::try_from(header.len()).expect("a header") + header.length;
         let mut bytes = alloc::vec![0; PREFIX + header.len()];
         bytes[..4].copy_from_slice(&len.to_be_bytes());
         bytes[4..PREFIX].copy_from_slice(&word.immediate().to_be_bytes());
         header.emit(&mut bytes[PREFIX..]);
-        let body = frame.body_slice();
         if body.len > 0 {
             bytes.extend_from_slice(verbs.bytes(body));
         }
@@ -254,8 +253,8 @@ impl Channel {
             (Ok(seq), Some(block)) => {
                 let slice = Slice { len: got, ..block.slice() };
                 shared.verbs.bytes_mut(slice).copy_from_slice(body);
-                let message = Message { call: header.call, block, body: slice };
-                self.deliver(now, shared, &header, message);
+                let message = Message { call: header.call, block, at: 0, len: got };
+                self.deliver(now, shared, header.trace, message);
                 self.finish_message(now, shared, seq);
             }
             (Ok(seq), None) => {
@@ -280,7 +279,7 @@ impl Channel {
     ) -> Result<(), CloseReason> {
         while let Some((block, len, word)) = self.stream.early.pop_front() {
             let got = Slice { len, ..block.slice() };
-            self.ingest(now, shared, word, block, got)?;
+            self.ingest(now, shared, word, got, |_| block)?;
         }
         Ok(())
     }
@@ -337,9 +336,7 @@ impl Channel {
             return Err(CloseReason::Protocol(ProtocolError::NoStream));
         }
         if self.state == State::Connected {
-            self.state = State::Open;
-            shared.events.push_back(Event::Open { channel: shared.current });
-            shared.note(now, Some(self.peer.gid), NoteKind::Opened);
+            self.on_open(now, shared);
         }
         if self.has_qp() {
             shared.reclaim_shared(now, self.qp);
@@ -360,6 +357,7 @@ impl Channel {
         for Unposted { number, done } in self.unposted.drain(..) {
             number.filter(|_| done).into_iter().for_each(|seq| self.rx.finish(seq));
         }
+        self.unposted_acks = 0;
         self.starved_counted = 0;
         self.unseen_acks.clear();
         self.probing = false;
@@ -373,7 +371,7 @@ impl Channel {
         self.ack_owed_since = None;
         for (seq, frame) in self.tx.iter() {
             let header = frame.header(now, low(self.known), Carrier::Stream);
-            self.stream.put(&shared.verbs, word(seq, ack), &header, frame);
+            self.stream.put(&shared.verbs, word(seq, ack), &header, frame.body_slice());
             self.stats.frames_retransmitted += 1;
         }
         self.stats.switches += 1;

@@ -205,6 +205,8 @@ impl<V: Verbs> Context<V> {
     /// Ends a channel without an event, and frees its resources.
     fn end_silently(&mut self, now: Instant, id: ChannelId) {
         let Some(mut channel) = self.channels.remove(id) else { return };
+        // It ends, whether its close is acknowledged or not.
+        let _ = channel.release_acknowledged(now, &mut self.shared);
         if let Some(at) = channel.timer {
             self.timers.remove(&(at, id));
         }

@@ -277,12 +277,19 @@ impl<V: Verbs> Context<V> {
 
     /// Returns the next channel whose stream needs its owner: it has bytes to write, or the channel has ended. A channel is
     /// returned once for all bytes that it has, and again for later ones.
+    #[inline]
     pub fn poll_pending_stream(&mut self) -> Option<ChannelId> {
         let id = self.pending_streams.pop_front()?;
         if let Some(channel) = self.channels.get_mut(id) {
             channel.in_stream_queue = false;
         }
         Some(id)
+    }
+
+    /// Returns `true` if [`poll_pending_stream`](Self::poll_pending_stream) returns a channel.
+    #[inline]
+    pub fn has_pending_stream(&self) -> bool {
+        !self.pending_streams.is_empty()
     }
 
     /// Returns `true` if the channel has not ended.

@@ -22,10 +22,11 @@ mod flow;
 mod renewal;
 mod shared;
 mod submit;
+mod timers;
 
 pub use channels::OfferError;
 pub use control::SwitchError;
-use shared::{Held, read_work_id};
+use shared::read_work_id;
 pub(crate) use shared::{Shared, WorkId};
 pub use submit::Payload;
 
@@ -113,6 +114,7 @@ impl<V: Verbs> Context<V> {
     /// Performs the first half of [`poll`](Self::poll): handles the device's completions. Their consequences,
     /// except events, wait for [`service`](Self::service), so that an owner that waits for a message receives it
     /// earlier. Returns `true` if more completions may wait.
+    #[inline(always)]
     pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         // A second half of a poll has the same time.
@@ -124,7 +126,7 @@ impl<V: Verbs> Context<V> {
             && let Some(completion) = self.shared.next_completion()
         {
             handled += 1;
-            self.complete(now, &completion);
+            self.complete(now, completion);
         }
         if handled > 0 {
             self.activity += handled as u64;
@@ -138,6 +140,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Performs the second half of [`poll`](Self::poll): handles expired timers and sends waiting frames.
+    #[inline(always)]
     pub fn service(&mut self, now: Instant) {
         self.release_held(now);
         self.serve_timers(now);
@@ -148,11 +151,13 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Returns the next event, oldest first.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
     /// Returns `true` if an event waits.
+    #[inline]
     pub fn has_event(&self) -> bool {
         !self.shared.events.is_empty()
     }
@@ -173,7 +178,14 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Retries for channels that wait for memory.
+    #[inline(always)]
     fn replenish(&mut self, now: Instant) {
+        if !self.memory_waiters.is_empty() {
+            self.retry_waiters(now);
+        }
+    }
+
+    fn retry_waiters(&mut self, now: Instant) {
         for _ in 0..self.memory_waiters.len() {
             let Some(id) = self.memory_waiters.pop_front() else { break };
             self.with(now, id, |channel, shared| {
@@ -192,41 +204,34 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    fn complete(&mut self, now: Instant, completion: &Completion) {
+    #[inline(always)]
+    fn complete(&mut self, now: Instant, completion: Completion) {
         let (id, work) = read_work_id(completion.wr_id);
         if work == WorkId::SharedReceive {
             return self.complete_shared(now, completion);
         }
-        let status = completion.status;
-        self.with(now, id, |channel, shared| {
-            if status != Status::Success {
-                return Err(CloseReason::PeerUnreachable(status));
-            }
-            match work {
-                WorkId::Receive => return channel.received(now, shared, completion),
-                WorkId::SharedReceive => {}
-                WorkId::Read => channel.fragment_read(now, shared),
-                WorkId::Probe => channel.probe_completed(now, shared)?,
-                WorkId::LastAck => return Err(CloseReason::ByPeer),
-                WorkId::Send => {
-                    let took = channel.sends.complete(&mut shared.sends, now, shared.poll_gap);
-                    if let Some(took) = took {
-                        channel.on_round_trip(now, took, shared.poll_gap, &shared.config);
-                    }
-                }
-            }
-            channel.last_received = now;
-            Ok(())
-        });
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        let shared = &mut self.shared;
+        shared.current = id;
+        let outcome = match (completion.status, work) {
+            (Status::Success, WorkId::Receive) => channel.received(now, shared, &completion),
+            (Status::Success, _) => channel.completed(now, shared, work),
+            (status, _) => Err(CloseReason::PeerUnreachable(status)),
+        };
+        match outcome {
+            Ok(()) => channel.touch(id, &mut self.touched),
+            Err(reason) => self.fail(now, id, reason),
+        }
     }
 
     /// Handles a completed receive request of the shared queue.
-    fn complete_shared(&mut self, now: Instant, completion: &Completion) {
+    fn complete_shared(&mut self, now: Instant, completion: Completion) {
         let Some(block) = self.shared.take_shared(completion.wr_id) else { return };
         match self.by_qp.get(&completion.qp) {
             Some(&id) if completion.status == Status::Success => {
                 self.with(now, id, |channel, shared| {
-                    channel.received_in(now, shared, completion, block)
+                    let room = block.slice();
+                    channel.received_in(now, shared, &completion, room, |_| block)
                 });
             }
             found => {
@@ -240,6 +245,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Runs `act` on a channel and handles its result.
+    #[inline(always)]
     fn with<R>(
         &mut self,
         now: Instant,
@@ -268,7 +274,15 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Services the touched channels: sends, acknowledges, reads.
+    #[inline(always)]
     fn service_touched(&mut self, now: Instant) {
+        let waits = !self.shared.send_queue.is_empty() || !self.readers.is_empty();
+        if waits || !self.touched.is_empty() {
+            self.service_all(now);
+        }
+    }
+
+    fn service_all(&mut self, now: Instant) {
         loop {
             // Servicing one channel may touch it again after an error.
             while let Some(id) = self.touched.pop() {
@@ -303,6 +317,7 @@ impl<V: Verbs> Context<V> {
         if channel.stream.in_use() {
             channel.read_stream(now, shared)?;
         }
+        channel.release_acknowledged(now, shared)?;
         channel.replenish(now, shared)?;
         channel.release_stuck(now, shared);
         channel.switch_if_wanted(now, shared)?;
@@ -339,45 +354,6 @@ impl<V: Verbs> Context<V> {
                 self.timers.remove(&(registered, id));
             }
             self.timers.insert((due, id));
-        }
-    }
-
-    fn serve_timers(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.timers.first().filter(|(at, _)| *at <= now) {
-            self.timers.remove(&(at, id));
-            if let Some(channel) = self.channels.get_mut(id) {
-                channel.timer = None;
-            }
-            self.touch(id);
-        }
-        let Shared { memory, verbs, .. } = &mut self.shared;
-        if memory.shrink_at().is_some_and(|at| at <= now) {
-            memory.shrink(now, verbs);
-        }
-    }
-
-    /// Releases messages whose delay by a filter rule has expired.
-    fn release_held(&mut self, now: Instant) {
-        while let Some(entry) = self.shared.held.first_entry().filter(|entry| entry.key().0 <= now)
-        {
-            match entry.remove() {
-                Held::In(channel, message) => {
-                    self.shared.events.push_back(Event::Message { channel, message });
-                }
-                Held::Out(id, frame) => {
-                    let frame = match self.channels.get_mut(id) {
-                        Some(channel) => {
-                            channel.backlog.push_back(frame);
-                            None
-                        }
-                        None => Some(frame),
-                    };
-                    self.touch(id);
-                    if let Some(frame) = frame {
-                        self.shared.drop_frame(now, frame);
-                    }
-                }
-            }
         }
     }
 }

@@ -173,7 +173,7 @@ impl Channel {
     ///
     /// # Errors
     /// The errors of the return to RDMA.
-    pub(super) fn probe_completed<V: Verbs>(
+    pub(crate) fn probe_completed<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &Shared<V>,

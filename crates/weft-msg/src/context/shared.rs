@@ -118,12 +118,13 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Allocates memory for a frame.
+    #[inline(always)]
     pub(crate) fn frame_block(&mut self) -> Result<Block, DeviceError> {
-        let len = self.frame_len();
-        self.memory.allocate(&mut self.verbs, len)
+        self.memory.allocate_frame(&mut self.verbs)
     }
 
     /// Returns a work request number for the channel being processed.
+    #[inline]
     pub(crate) fn work_id(&self, work: WorkId) -> u64 {
         let key = self.current.data().as_ffi();
         let (version, index) = (key >> 32, key & 0xffff_ffff);
@@ -139,8 +140,9 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Returns the next completion.
+    #[inline]
     pub(super) fn next_completion(&mut self) -> Option<Completion> {
-        self.unhandled.pop_front().or_else(|| self.verbs.poll())
+        if self.unhandled.is_empty() { self.verbs.poll() } else { self.unhandled.pop_front() }
     }
 
     /// Discards the unhandled completions of a queue pair before it is reset or destroyed, as the device does with those
@@ -176,7 +178,14 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Posts missing shared requests while memory is available.
+    #[inline]
     pub(super) fn fill_shared(&mut self) {
+        if self.receives.is_some() {
+            self.post_shared();
+        }
+    }
+
+    fn post_shared(&mut self) {
         while let Some(slot) = self.receives.as_mut().and_then(SharedReceives::take_free) {
             let posted = self.frame_block().and_then(|block| {
                 let to = Slice { len: self.frame_len(), ..block.slice() };
@@ -210,18 +219,10 @@ impl<V: Verbs> Shared<V> {
             Held::In(..) => None,
         })
     }
-
-    /// Flips one random bit.
-    pub(crate) fn corrupt(&mut self, body: Slice) {
-        if body.len > 0 {
-            let bit = self.rng.below(u64::from(body.len) * 8);
-            let at = usize::try_from(bit / 8).expect("an index");
-            self.verbs.bytes_mut(body)[at] ^= 1 << (bit % 8);
-        }
-    }
 }
 
 /// Returns the channel and the kind that a work request number encodes.
+#[inline]
 pub(super) fn read_work_id(wr_id: u64) -> (ChannelId, WorkId) {
     let work = match wr_id & 7 {
         0 => WorkId::Send,

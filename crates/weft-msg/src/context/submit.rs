@@ -1,12 +1,13 @@
 //! Submission of messages, and release of received ones.
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 use weft_wire::{CallRole, FrameHeader, FrameKind};
 
-use super::{ChannelId, Context, Held, Shared};
+use super::shared::Held;
+use super::{ChannelId, Context, Shared};
 use crate::channel::{Body, Channel, Outgoing, PendingCall, Stamp};
 use crate::event::{Message, SendError};
-use crate::filter::{Direction, Fault};
+use crate::filter::{Direction, Fault, corrupt};
 use crate::memory::Block;
 use crate::verbs::{DeviceError, Slice, Verbs};
 
@@ -114,54 +115,116 @@ impl<V: Verbs> Context<V> {
         }
     }
 
+    /// Submits a message, unless a filter rule drops it.
+    #[inline(always)]
     fn submit(
         &mut self,
         now: Instant,
         id: ChannelId,
         message: Submission<'_>,
     ) -> Result<(), SendError> {
+        let channel = self.channels.get(id).ok_or(SendError::Closed)?;
+        check_submission(channel, self.shared.config.backlog, message.body.len())?;
+        if self.shared.filter.rules.is_empty() {
+            self.submit_frame(now, id, message, None)
+        } else {
+            self.submit_filtered(now, id, message)
+        }
+    }
+
+    /// Submits a message to which filter rules may apply.
+    #[cold]
+    fn submit_filtered(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        message: Submission<'_>,
+    ) -> Result<(), SendError> {
         let Submission { call, number, body, .. } = message;
+        let Shared { filter, rng, verbs, .. } = &mut self.shared;
+        match filter.verdict(Direction::Out, call, rng) {
+            None => self.submit_frame(now, id, message, None),
+            Some(Fault::Delay(delay)) => self.submit_frame(now, id, message, Some(delay)),
+            Some(Fault::Drop) => {
+                self.activity += 1;
+                self.channels[id].on_submitted(now, call, body.len());
+                self.free_lent(id, number, body);
+                Ok(())
+            }
+            Some(Fault::Corrupt) => {
+                // The owner's memory must not be modified.
+                let mut bytes = match body {
+                    Payload::Copy(bytes) => bytes.to_vec(),
+                    Payload::Lent(slice) => verbs.bytes(slice).to_vec(),
+                };
+                corrupt(&mut bytes, rng);
+                let copy = Submission { body: Payload::Copy(&bytes), ..message };
+                self.submit_frame(now, id, copy, None)?;
+                self.free_lent(id, number, body);
+                Ok(())
+            }
+        }
+    }
+
+    /// Builds the frame of a message, and sends it if nothing waits before it. A filter rule may delay it.
+    #[inline(always)]
+    fn submit_frame(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        message: Submission<'_>,
+        delay: Option<Duration>,
+    ) -> Result<(), SendError> {
+        let Submission { call, number, trace, body } = message;
         let Self { channels, shared, .. } = self;
         let channel = channels.get_mut(id).ok_or(SendError::Closed)?;
-        check_submission(channel, shared.config.backlog, body.len())?;
-        let fault = shared.filter.verdict(Direction::Out, call, &mut shared.rng);
-        if fault == Some(Fault::Drop) {
-            self.activity += 1;
-            channel.on_submitted(now, call, body.len());
-            shared.free_lent(id, number, body);
-            return Ok(());
-        }
-        let frame = shared.frame(channel.peer.small, message, fault)?;
+        let length = u32::try_from(body.len()).expect("checked against the peer's limit");
+        let is_small = length <= channel.peer.small;
+        let kind = if is_small { FrameKind::Small } else { FrameKind::Large };
+        let frame = shared.frame_block()?;
+        let elsewhere = match shared.place(&frame, kind, trace, body) {
+            Ok(elsewhere) => elsewhere,
+            Err(error) => {
+                shared.memory.release(now, frame);
+                return Err(error.into());
+            }
+        };
+        let frame = Outgoing { kind, call, number, length, frame, body: elsewhere, trace };
         self.activity += 1;
         channel.on_submitted(now, call, body.len());
-        if let Some(Fault::Delay(delay)) = fault {
+        if let Some(delay) = delay {
             shared.hold(now + delay, Held::Out(id, frame));
             return Ok(());
         }
-        channel.stats.large += u64::from(frame.kind == FrameKind::Large);
+        channel.stats.large += u64::from(kind == FrameKind::Large);
         shared.current = id;
-        if channel.is_clear(shared, &frame) {
-            match channel.launch(now, shared, frame) {
-                Ok(()) => self.reschedule(id),
-                Err(reason) => {
-                    self.fail(now, id, reason);
-                    self.service_touched(now);
-                }
-            }
-        } else {
+        if !channel.is_clear(shared, &frame) {
             channel.backlog.push_back(frame);
             self.touch(id);
             self.service_touched(now);
+            return Ok(());
         }
-        if fault == Some(Fault::Corrupt) {
-            self.shared.free_lent(id, number, body);
+        match channel.launch(now, shared, frame) {
+            Ok(()) if channel.touched => {}
+            Ok(()) => self.reschedule(id),
+            Err(reason) => {
+                self.fail(now, id, reason);
+                self.service_touched(now);
+            }
         }
         Ok(())
     }
 
+    /// Reports lent memory as delivered after a filter rule dropped or copied its message, as without the rule.
+    fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
+        if let Payload::Lent(_) = body {
+            self.shared.events.push_back(crate::Event::Delivered { channel, number });
+        }
+    }
+
     /// Returns the bytes of a message's body.
     pub fn body(&self, message: &Message) -> &[u8] {
-        self.shared.verbs.bytes(message.body)
+        self.shared.verbs.bytes(message.body())
     }
 
     /// Releases a message's memory.
@@ -192,6 +255,7 @@ impl<V: Verbs> Context<V> {
 
 impl Channel {
     /// Records a message that the owner submitted.
+    #[inline(always)]
     fn on_submitted(&mut self, now: Instant, call: CallRole, len: u64) {
         match call {
             CallRole::Request(id) => {
@@ -206,63 +270,44 @@ impl Channel {
 }
 
 impl<V: Verbs> Shared<V> {
-    /// Reports lent memory as delivered after a filter rule dropped or copied its message, as without the rule.
-    fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
-        if let Payload::Lent(_) = body {
-            self.events.push_back(crate::Event::Delivered { channel, number });
-        }
-    }
-
-    /// Builds the frame of a message, with its body copied or lent.
-    fn frame(
-        &mut self,
-        small: u32,
-        message: Submission<'_>,
-        fault: Option<Fault>,
-    ) -> Result<Outgoing, DeviceError> {
-        let Submission { call, number, trace, body } = message;
-        let length = u32::try_from(body.len()).expect("checked against the peer's limit");
-        let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };
-        let corrupt = fault == Some(Fault::Corrupt);
-        let frame = self.frame_block()?;
-        let body = match body {
-            Payload::Lent(slice) if !corrupt => Some(Body::Lent(slice)),
-            Payload::Lent(slice) => {
-                // The owner's memory must not be modified.
-                let bytes = self.verbs.bytes(slice).to_vec();
-                self.copy(&frame, kind, trace, &bytes)?
-            }
-            Payload::Copy(bytes) => self.copy(&frame, kind, trace, bytes)?,
-        };
-        let outgoing = Outgoing { kind, call, number, length, frame, body, trace };
-        if corrupt {
-            self.corrupt(outgoing.body_slice());
-        }
-        Ok(outgoing)
-    }
-
-    /// Copies a short body behind its header, or a long one into its own block.
-    fn copy(
+    /// Places the body of a message: a short one is copied behind the header. Returns the place of any other.
+    #[inline(always)]
+    fn place(
         &mut self,
         frame: &Block,
         kind: FrameKind,
         trace: Option<Stamp>,
-        bytes: &[u8],
+        body: Payload<'_>,
     ) -> Result<Option<Body>, DeviceError> {
-        let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
-        if kind == FrameKind::Small {
-            let header = if trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
-            let room = self.verbs.bytes_mut(frame.slice());
-            room[header..header + bytes.len()].copy_from_slice(bytes);
-            return Ok(None);
+        match body {
+            Payload::Copy(bytes) if kind == FrameKind::Small => {
+                self.copy_behind(frame, trace, bytes);
+                Ok(None)
+            }
+            Payload::Copy(bytes) => self.copy_apart(bytes).map(Some),
+            Payload::Lent(slice) => Ok(Some(Body::Lent(slice))),
         }
+    }
+
+    /// Copies a short body behind its header.
+    #[inline(always)]
+    fn copy_behind(&mut self, frame: &Block, trace: Option<Stamp>, bytes: &[u8]) {
+        let header = if trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
+        let room = self.verbs.bytes_mut(frame.slice());
+        room[header..header + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Copies a long body into its own block.
+    fn copy_apart(&mut self, bytes: &[u8]) -> Result<Body, DeviceError> {
+        let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
         let block = self.memory.allocate(&mut self.verbs, len)?;
         self.verbs.bytes_mut(Slice { len, ..block.slice() }).copy_from_slice(bytes);
-        Ok(Some(Body::Copied(block, len)))
+        Ok(Body::Copied(block, len))
     }
 }
 
 /// Checks that a channel accepts a message of `len` bytes.
+#[inline(always)]
 fn check_submission(channel: &Channel, backlog: u32, len: u64) -> Result<(), SendError> {
     if !channel.accepts_messages() {
         return Err(SendError::Closed);

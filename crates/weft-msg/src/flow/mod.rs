@@ -139,6 +139,7 @@ impl FlowLimit {
     }
 
     /// Returns `true` if a work request of `len` bytes may be posted. A single one always may, whatever its length.
+    #[inline]
     pub(crate) const fn has_room(&mut self, len: u64) -> bool {
         let room = self.counted() == 0 || self.counted() + len <= self.limit;
         self.round.limited |= !room;
@@ -147,6 +148,7 @@ impl FlowLimit {
 
     /// Returns `true` if the completion of a SEND of `len` bytes must be reported. A quarter of N more may be in flight
     /// until an acknowledgement of the peer's owner shows its arrival, so a channel with few messages has no completions.
+    #[inline]
     pub(crate) const fn needs_signal(&self, len: u64) -> bool {
         self.unsignaled + len > self.limit / 4
     }

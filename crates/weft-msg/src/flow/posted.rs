@@ -90,6 +90,7 @@ impl Posted {
     }
 
     /// Records that the peer has received everything that was posted before.
+    #[inline]
     pub(crate) fn acknowledge(&mut self, flow: &mut FlowLimit) {
         self.unsignaled_since = None;
         let bytes = core::mem::take(&mut self.unsignaled);
@@ -103,32 +104,45 @@ impl Posted {
         self.queue.drain(..).filter(|it| it.counted).for_each(|it| flow.on_returned(it.covers));
     }
 
+    /// Returns the time at which the oldest counted work was posted.
+    #[inline]
+    fn oldest(&self) -> Option<Instant> {
+        let signaled = self.queue.iter().find(|it| it.counted).map(|it| it.at);
+        signaled.or(self.unsignaled_since)
+    }
+
     /// Returns the time from which the work counts as stuck: it has been in flight for `stuck_after` and for several round
     /// trips.
+    #[inline]
     pub(crate) fn stuck_at(&self, stuck_after: Duration) -> Option<Instant> {
-        let oldest = self.queue.iter().find(|it| it.counted).map(|it| it.at);
-        let oldest = oldest.or(self.unsignaled_since)?;
+        let oldest = self.oldest()?;
         let trips =
             Duration::from_nanos(self.measured.get().unwrap_or(0).saturating_mul(STUCK_TRIPS));
         Some(oldest + stuck_after.max(trips))
     }
 
     /// Returns `true` if the oldest request is stuck: more would only wait behind it.
+    #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.queue.front().is_some_and(|oldest| !oldest.counted)
     }
 
     /// Stops counting stuck work, for example of a dead peer: it occupies no network, and must not keep the other channels'
     /// from it.
+    #[inline]
     pub(crate) fn release_stuck(
         &mut self,
         flow: &mut FlowLimit,
         now: Instant,
         stuck_after: Duration,
     ) {
-        if self.stuck_at(stuck_after).is_none_or(|at| at > now) {
-            return;
+        let may_be_stuck = self.oldest().is_some_and(|oldest| oldest + stuck_after <= now);
+        if may_be_stuck && self.stuck_at(stuck_after).is_some_and(|at| at <= now) {
+            self.stop_counting(flow);
         }
+    }
+
+    fn stop_counting(&mut self, flow: &mut FlowLimit) {
         self.acknowledge(flow);
         for entry in self.queue.iter_mut().filter(|it| it.counted) {
             entry.counted = false;

@@ -57,6 +57,43 @@ fn lent_memory_is_sent_without_a_copy_and_its_delivery_is_reported() {
 }
 
 #[test]
+fn the_delivery_of_lent_memory_is_reported_before_the_end_of_its_channel() {
+    let (mut network, a, _) = Network::pair(&config());
+    network.run_for(Duration::from_millis(5));
+    let context = &mut network.hosts[0].context;
+    let block = context.allocate(100).unwrap();
+    let lent = Slice { len: 100, ..block.slice() };
+    let number = context.send(network.now, a, Payload::Lent(lent)).unwrap();
+    // The acknowledgement arrives, and the owner aborts the channel between the two halves of its next poll.
+    network.hosts[0].stuck = true;
+    network.run_for(Duration::from_millis(5));
+    let context = &mut network.hosts[0].context;
+    context.ingest(network.now);
+    assert_eq!(context.status(a).unwrap().in_flight, 0);
+    context.abort(network.now, a);
+    let events: Vec<_> = core::iter::from_fn(|| context.poll_event()).collect();
+    let closed = Event::Closed { channel: a, reason: CloseReason::Aborted };
+    assert_eq!(events, [Event::Delivered { channel: a, number }, closed]);
+    context.free(network.now, block);
+    network.check_no_leaks();
+}
+
+#[test]
+fn a_message_without_memory_for_its_body_leaves_none_in_use() {
+    let config = Config { memory_region: 64 << 10, memory_limit: 1 << 20, ..config() };
+    let (mut network, a, _) = Network::pair(&config);
+    network.run_for(Duration::from_millis(5));
+    let context = &mut network.hosts[0].context;
+    let blocks: Vec<_> = core::iter::from_fn(|| context.allocate(100_000).ok()).collect();
+    let used = context.memory().used;
+    let refused = context.send(network.now, a, Payload::Copy(&[0; 100_000]));
+    assert!(matches!(refused, Err(SendError::Memory(_))), "{refused:?}");
+    assert_eq!(context.memory().used, used);
+    blocks.into_iter().for_each(|block| context.free(network.now, block));
+    network.check_no_leaks();
+}
+
+#[test]
 fn messages_beyond_a_limit_are_refused_with_the_limit() {
     let small = Config { longest: 10_000, ..config() };
     let (mut network, a, _) = Network::pair(&small);

@@ -269,9 +269,12 @@ impl Node {
     }
 
     /// Returns the next event.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        event.or_else(|| self.context.poll_event().map(Event::Channel))
+        if self.events.is_empty() {
+            return self.context.poll_event().map(Event::Channel);
+        }
+        self.events.pop_front()
     }
 
     /// Makes progress until there is an event for the owner. It then returns, so that the owner can release memory

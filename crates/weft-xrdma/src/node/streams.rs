@@ -63,7 +63,14 @@ impl Node {
     }
 
     /// Serves the streams that the context names, and those whose channel had no room for more bytes.
+    #[inline(always)]
     pub(super) fn serve_pending_streams(&mut self) {
+        if self.context.has_pending_stream() || !self.full_streams.is_empty() {
+            self.serve_streams();
+        }
+    }
+
+    fn serve_streams(&mut self) {
         while let Some(channel) = self.context.poll_pending_stream() {
             if !self.context.has_channel(channel) {
                 self.drop_stream(channel);
