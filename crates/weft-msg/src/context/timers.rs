@@ -1,4 +1,4 @@
-//! What is due: channels' timers, empty regions of memory, and messages that a filter rule delays.
+//! The deadlines of a context: channels' timers, empty regions of memory, and messages that a filter rule delays.
 
 use weft_units::Instant;
 
