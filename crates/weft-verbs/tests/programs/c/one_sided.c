@@ -205,6 +205,7 @@ int main(int count, char **arguments)
     must(child >= 0);
     if (child == 0) {
         reach(sockets[1]);
+        clean_up();
         _exit(0);
     }
     lend(sockets[0]);
