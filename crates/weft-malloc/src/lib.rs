@@ -1,11 +1,11 @@
 //! `libweft_malloc.so.1`: the malloc of programs that `weft run --shared-memory` starts. Neighbours on the same host can
 //! map its large blocks, and so access registered memory without system calls.
 //!
-//! Blocks from [`MIN_BYTES`] on, and those aligned to a page or more, lie in one [arena](arena): a sealed file without a
+//! Blocks from [`MIN_BYTES`] on, and those aligned to a page or more, lie in one arena: a sealed file without a
 //! name, mapped shared. All other blocks are the C library's, as is every block that the arena cannot provide. The pages
 //! of a freed block return to the system, except those of up to 64 MiB that are kept for the next blocks.
 //!
-//! A child of `fork` gets [an arena of its own](fork).
+//! A child of `fork` gets an arena of its own.
 
 #![cfg_attr(test, allow(dead_code, reason = "unit tests run on the C library's malloc"))]
 
