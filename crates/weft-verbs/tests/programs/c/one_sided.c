@@ -2,7 +2,7 @@
  * after the owner has revoked the access. The first argument is the kind of the memory: private memory is accessed by
  * system calls, and shared memory is mapped. */
 #define _GNU_SOURCE
-#include "loopback.h"
+#include "neighbours.h"
 #include "status.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -13,12 +13,6 @@
 #include <sys/wait.h>
 
 enum { ROUNDS = 500 };
-
-struct end {
-    uint32_t qp, rkey;
-    uint64_t address;
-    uint64_t inode; /* of shared memory, else 0 */
-};
 
 static const char *kind;
 static uint64_t own_inode;
@@ -73,50 +67,6 @@ static void clean_up(void)
     must(shm_unlink(name) == 0 || strcmp(kind, "closed"));
 }
 
-static struct loopback l;
-static struct end other;
-
-static void notify(int to) { must(write(to, "x", 1) == 1); }
-
-static void await_notice(int from)
-{
-    char byte;
-    must(read(from, &byte, 1) == 1);
-}
-
-/* Connects a queue pair to the other process's. */
-static void meet(int socket)
-{
-    l.context = open_device();
-    must(l.pd = ibv_alloc_pd(l.context));
-    must(l.cq = ibv_create_cq(l.context, 256, NULL, NULL, 0));
-    must(l.memory = allocate());
-    must(l.mr = ibv_reg_mr(l.pd, l.memory, 2 * SIZE,
-                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
-    l.qp[0] = make_qp(&l);
-    struct end own = { l.qp[0]->qp_num, l.mr->rkey, (uintptr_t)l.memory, own_inode };
-    must(write(socket, &own, sizeof own) == sizeof own);
-    must(read(socket, &other, sizeof other) == sizeof other);
-    struct ibv_qp peer = { .qp_num = other.qp };
-    join(l.qp[0], &peer);
-    notify(socket);
-    await_notice(socket);
-}
-
-static enum ibv_wc_status carry_out(enum ibv_wr_opcode opcode, char *local)
-{
-    struct ibv_sge sge = { (uintptr_t)local, SIZE, l.mr->lkey };
-    struct ibv_send_wr request = { .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
-    request.wr.rdma.remote_addr = other.address;
-    request.wr.rdma.rkey = other.rkey;
-    must(ibv_post_send(l.qp[0], &request, &bad) == 0);
-    struct ibv_wc wc;
-    int count;
-    while ((count = ibv_poll_cq(l.cq, 1, &wc)) == 0) {}
-    must(count == 1);
-    return wc.status;
-}
-
 static int is_stopped(pid_t process)
 {
     char name[64], state = 0;
@@ -157,14 +107,15 @@ static void check_mappings(void)
 static void reach(int socket)
 {
     pid_t lender = getppid();
-    meet(socket);
-    must(carry_out(IBV_WR_RDMA_WRITE, l.memory) == IBV_WC_SUCCESS);
+    char *memory = allocate();
+    meet(socket, memory, own_inode);
+    must(carry_out(IBV_WR_RDMA_WRITE, l.memory, 0) == IBV_WC_SUCCESS);
     must(kill(lender, SIGSTOP) == 0);
     while (!is_stopped(lender)) {}
     for (int round = 1; round <= ROUNDS; round++) {
         memset(l.memory, round, SIZE);
-        must(carry_out(IBV_WR_RDMA_WRITE, l.memory) == IBV_WC_SUCCESS);
-        must(carry_out(IBV_WR_RDMA_READ, l.memory + SIZE) == IBV_WC_SUCCESS);
+        must(carry_out(IBV_WR_RDMA_WRITE, l.memory, 0) == IBV_WC_SUCCESS);
+        must(carry_out(IBV_WR_RDMA_READ, l.memory + SIZE, 0) == IBV_WC_SUCCESS);
         must(memcmp(l.memory, l.memory + SIZE, SIZE) == 0);
     }
     must(is_stopped(lender));
@@ -179,13 +130,14 @@ static void reach(int socket)
     enum ibv_wc_status status;
     do
         l.memory[SIZE - 1]++;
-    while ((status = carry_out(IBV_WR_RDMA_WRITE, l.memory)) == IBV_WC_SUCCESS);
+    while ((status = carry_out(IBV_WR_RDMA_WRITE, l.memory, 0)) == IBV_WC_SUCCESS);
     must(status == IBV_WC_REM_ACCESS_ERR);
 }
 
 static void lend(int socket)
 {
-    meet(socket);
+    char *memory = allocate();
+    meet(socket, memory, own_inode);
     await_notice(socket);
     for (int i = 0; i < SIZE - 1; i++)
         must(l.memory[i] == (char)ROUNDS);

@@ -2,7 +2,7 @@
  * itself is ended by its own access, as it would be by a packet. The program's own faults are handled as it chose before:
  * by its handler, or, with the argument "default", by its end. */
 #define _GNU_SOURCE
-#include "loopback.h"
+#include "neighbours.h"
 #include "status.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -10,58 +10,19 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-struct end {
-    uint32_t qp, rkey;
-    uint64_t address;
-};
-
-static struct loopback l;
-static struct end other;
 static int file;
 static sigjmp_buf after_fault;
 
-static void notify(int to) { must(write(to, "x", 1) == 1); }
-
-static void await_notice(int from)
+static void meet_in_file(int socket)
 {
-    char byte;
-    must(read(from, &byte, 1) == 1);
-}
-
-static void meet(int socket)
-{
-    l.context = open_device();
-    must(l.pd = ibv_alloc_pd(l.context));
-    must(l.cq = ibv_create_cq(l.context, 256, NULL, NULL, 0));
     file = memfd_create("truncated", MFD_CLOEXEC);
     must(file >= 0 && ftruncate(file, 2 * SIZE) == 0);
-    l.memory = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    must(l.memory != MAP_FAILED);
-    must(l.mr = ibv_reg_mr(l.pd, l.memory, 2 * SIZE,
-                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
-    l.qp[0] = make_qp(&l);
-    struct end own = { l.qp[0]->qp_num, l.mr->rkey, (uintptr_t)l.memory };
-    must(write(socket, &own, sizeof own) == sizeof own);
-    must(read(socket, &other, sizeof other) == sizeof other);
-    struct ibv_qp peer = { .qp_num = other.qp };
-    join(l.qp[0], &peer);
-    notify(socket);
-    await_notice(socket);
+    char *memory = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    must(memory != MAP_FAILED);
+    meet(socket, memory, 0);
 }
 
-static enum ibv_wc_status write_to_end(void)
-{
-    struct ibv_sge sge = { (uintptr_t)l.memory, SIZE, l.mr->lkey };
-    struct ibv_send_wr request = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad;
-    request.wr.rdma.remote_addr = other.address + SIZE;
-    request.wr.rdma.rkey = other.rkey;
-    must(ibv_post_send(l.qp[0], &request, &bad) == 0);
-    struct ibv_wc wc;
-    int count;
-    while ((count = ibv_poll_cq(l.cq, 1, &wc)) == 0) {}
-    must(count == 1);
-    return wc.status;
-}
+static enum ibv_wc_status write_to_end(void) { return carry_out(IBV_WR_RDMA_WRITE, l.memory, SIZE); }
 
 static void on_fault(int signal)
 {
@@ -99,7 +60,7 @@ static int end_of_child(void)
 static void lend(int socket)
 {
     signal(SIGBUS, SIG_DFL);
-    meet(socket);
+    meet_in_file(socket);
     await_notice(socket);
     must(ftruncate(file, SIZE) == 0);
     notify(socket);
@@ -116,7 +77,7 @@ int main(int count, char **arguments)
     must(lender >= 0);
     if (lender == 0)
         lend(sockets[1]);
-    meet(sockets[0]);
+    meet_in_file(sockets[0]);
     for (int i = 0; i < 3; i++)
         must(write_to_end() == IBV_WC_SUCCESS);
     await_status(MAPPED_REQUESTS, 2);
